@@ -1,0 +1,1 @@
+"""Values of the field: pure data, no decisions that need the world."""
