@@ -1,0 +1,1 @@
+"""Observed state and a goal to a plan (pure)."""
