@@ -1,0 +1,181 @@
+"""Deliver the acknowledgements that the controller still owes to agents, and confirm what was delivered
+(participant-protocol section 8).
+
+Batched per agent, agents side by side, echo compared exactly (invariant 87), then confirmed. Repeats are harmless. An
+agent that refuses a batch because it does not know a receipt (its process restarted) is asked which results it holds:
+those are delivered, of the others one batch at most is tried again. An agent that does not say gets the batch in
+halves until the unknown ones stand alone. Whatever stays unknown the controller settles if ledger or replay metadata
+own it. One that nobody owns cannot be resolved and stops the snapshot.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from ckptctl.domain.controller import Acknowledgement
+from ckptctl.domain.evidence import LiveFacts
+from ckptctl.domain.participant import CompletionReceipt
+from ckptctl.domain.topology import Topology
+from ckptctl.errors import AcknowledgementRefusedError, CkptctlError, DeadlineError, MalformedReplyError
+from ckptctl.workflows.judging import ACKNOWLEDGEMENT_ECHO, judge_live
+from ckptctl.workflows.waiting import Pauses, ask, side_by_side
+from ckptctl.workflows.world import World
+
+BATCH = 1000
+"""Receipts per request and acknowledgements per page."""
+OPERATION = "acknowledge-completed"
+Receipts = tuple[CompletionReceipt, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """A refused batch, taken apart."""
+
+    to_deliver: tuple[Receipts, ...]
+    unknown: Receipts
+
+
+class Outbox:
+    """The controller's outbox, as seen by whoever empties it. `delivered` counts what was confirmed or settled."""
+
+    def __init__(self, world: World, topology: Topology, checkpoint_id: str) -> None:
+        self._world = world
+        self._checkpoint_id = checkpoint_id
+        self._servers: Mapping[str, str] = {
+            name: item.server_name for item in topology.agents for name in (item.participant_name, item.server_name)
+        }
+        self._turn = asyncio.Lock()
+        self.delivered = 0
+
+    async def flush(self, deadline_ts: float) -> int:
+        """Deliver and confirm what is there now, and return how many that were. Concurrent callers take turns."""
+        async with self._turn:
+            pending = await self._pending(deadline_ts)
+            by_agent: dict[str, list[CompletionReceipt]] = {}
+            for item in pending:
+                by_agent.setdefault(item.agent_name, []).append(item.receipt)
+            calls = {
+                agent: partial(self._deliver, agent, tuple(receipts), deadline_ts)
+                for agent, receipts in by_agent.items()
+            }
+            accepted = await side_by_side(calls)
+            await self._confirm(tuple(item for receipts in accepted.values() for item in receipts), deadline_ts)
+            self.delivered += len(pending)
+            return len(pending)
+
+    async def drain(self, deadline_ts: float) -> int:
+        """Flush until the outbox is empty. Raises DeadlineError when it does not become so in time."""
+        total = 0
+        pauses = Pauses(self._world)
+        while count := await self.flush(deadline_ts):
+            total += count
+            if not await pauses.wait(deadline_ts):
+                last = f"completed results keep coming: {total} were acknowledged, {count} of them in the last round"
+                raise DeadlineError(server="controller", operation="acknowledgements", last=last)
+        return total
+
+    async def _pending(self, deadline_ts: float) -> list[Acknowledgement]:
+        pending: list[Acknowledgement] = []
+        after: str | None = None
+        while True:
+            call = partial(self._world.controller.acknowledgements, limit=BATCH, after=after)
+            page = await ask(self._world, deadline_ts, call)
+            pending += page.pending
+            after = page.next
+            if after is None:
+                return pending
+            if not page.pending:
+                detail = "an empty page names a following one"
+                raise MalformedReplyError(
+                    server="controller",
+                    operation="acknowledgements",
+                    status=200,
+                    server_code="malformed",
+                    detail=detail,
+                )
+
+    async def _deliver(self, agent: str, receipts: Receipts, deadline_ts: float) -> Receipts:
+        """Deliver to one agent; returns what it accepted. What it does not know is settled or raises."""
+        server = self._servers.get(agent)
+        if server is None:
+            await self._settle(agent, receipts, deadline_ts, "it is no agent of this topology")
+            return ()
+        accepted: list[CompletionReceipt] = []
+        unknown: list[CompletionReceipt] = []
+        waiting = [(receipts[start : start + BATCH], False) for start in range(0, len(receipts), BATCH)]
+        why = ""
+        while waiting:
+            batch, is_part = waiting.pop(0)
+            try:
+                await self._acknowledge(server, batch, deadline_ts)
+            except AcknowledgementRefusedError as refusal:
+                why = refusal.detail
+                if len(batch) == 1:
+                    unknown += batch
+                    continue
+                parts = None if is_part else await self._told_apart(server, batch, deadline_ts)
+                if parts is None:
+                    middle = len(batch) // 2
+                    waiting[:0] = [(batch[:middle], True), (batch[middle:], True)]
+                else:
+                    waiting[:0] = [(part, True) for part in parts.to_deliver]
+                    unknown += parts.unknown
+            else:
+                accepted += batch
+        if unknown:
+            await self._settle(agent, tuple(unknown), deadline_ts, why)
+        return tuple(accepted)
+
+    async def _told_apart(self, server: str, batch: Receipts, deadline_ts: float) -> _Parts | None:
+        """What a refused batch consists of, by the agent's own account; None when it gives none that can be used."""
+        try:
+            call = partial(self._world.participants.agent_status, server, self._checkpoint_id)
+            status = await ask(self._world, deadline_ts, call)
+        except CkptctlError:
+            return None
+        held = {(item.rollout_id, item.attempt_index) for item in status.completed_unacknowledged_attempts}
+        if len(held) != status.completed_unacknowledged:
+            return None
+        known = tuple(item for item in batch if (item.rollout_id, item.attempt_index) in held)
+        others = tuple(item for item in batch if (item.rollout_id, item.attempt_index) not in held)
+        if known == batch:
+            return None  # one of them differs from what the agent holds
+        # What it remembers as acknowledged it accepts again; a process that acknowledged nothing can only refuse.
+        is_worth_trying = status.acknowledged_completed > 0
+        delivered = (known, others) if is_worth_trying else (known,)
+        return _Parts(tuple(part for part in delivered if part), () if is_worth_trying else others)
+
+    async def _acknowledge(self, server: str, batch: Receipts, deadline_ts: float) -> None:
+        reply = await ask(self._world, deadline_ts, partial(self._world.participants.agent_acknowledge, server, batch))
+        live = LiveFacts(acknowledged=((server, batch, tuple(reply.acknowledged)),))
+        for finding in judge_live((ACKNOWLEDGEMENT_ECHO,), live):
+            raise MalformedReplyError(
+                server=server, operation=OPERATION, status=200, server_code=finding.rule, detail=finding.message
+            )
+
+    async def _confirm(self, receipts: Receipts, deadline_ts: float) -> None:
+        for start in range(0, len(receipts), BATCH):
+            batch = receipts[start : start + BATCH]
+            # What the controller does not know any more was confirmed before: a reply was lost.
+            await ask(self._world, deadline_ts, partial(self._world.controller.confirm, batch))
+
+    async def _settle(self, agent: str, receipts: Receipts, deadline_ts: float, why: str) -> None:
+        for start in range(0, len(receipts), BATCH):
+            batch = receipts[start : start + BATCH]
+            reply = await ask(self._world, deadline_ts, partial(self._world.controller.settle, batch))
+            if reply.unowned:
+                first = reply.unowned[0]
+                raise AcknowledgementRefusedError(
+                    server=agent,
+                    operation=OPERATION,
+                    status=409,
+                    server_code="unresolved",
+                    detail=f"{len(reply.unowned)} completed results are known neither to it nor to ledger or replay metadata, "
+                    f"for example {first.rollout_id} attempt {first.attempt_index}: {why}",
+                )
+            self._world.notice(
+                f"{len(reply.settled)} acknowledgements that `{agent}` no longer knows were settled: their results are kept"
+            )

@@ -1,0 +1,96 @@
+"""How old and how large things in a checkpoint directory are, and whether the clock that says so can be believed.
+
+A clock is obviously wrong when it disagrees with the file system's by more than hosts may differ, or when something lies
+in its future; then an age is None, and nobody may decide by it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ckptctl.domain.evidence import TreeEntry
+from ckptctl.domain.ids import CONTROL_FOLDER
+from ckptctl.domain.retention import (
+    CLOCK_TOLERANCE_S,
+    GOING_PREFIX,
+    TrashedFacts,
+    parse_trash_entry,
+    trashed_snapshot,
+)
+from ckptctl.errors import StorageError
+from ckptctl.ports import SnapshotReader
+from ckptctl.workflows.world import World
+
+
+@dataclass(frozen=True, slots=True)
+class Now:
+    """The time here, and the file system's where it was asked."""
+
+    host_s: float
+    file_system_s: float | None = None
+
+    @property
+    def is_believed(self) -> bool:
+        """Whether host and file system agree, as far as is known."""
+        return self.file_system_s is None or abs(self.host_s - self.file_system_s) <= CLOCK_TOLERANCE_S
+
+    def age_s(self, then_s: float) -> float | None:
+        """None for what lies in the future, and for everything where the clock is obviously wrong."""
+        age_s = self.host_s - then_s
+        return max(0.0, age_s) if self.is_believed and age_s >= -CLOCK_TOLERANCE_S else None
+
+    def doubt(self) -> str:
+        """Why this clock is not believed."""
+        ahead_s = self.host_s - (self.file_system_s or 0.0)
+        way = "ahead of" if ahead_s > 0 else "behind"
+        return f"the clock of this host is {abs(ahead_s):.0f} s {way} the file system's: nothing is deleted because of its age"
+
+
+def ask_file_system(world: World, checkpoint_dir: str) -> float | None:
+    """The file system's time; None where nothing can be written (somebody who may only read asks for a dry run)."""
+    control = f"{checkpoint_dir}/{CONTROL_FOLDER}"
+    folder = control if world.store.kind_of(control) == "directory" else checkpoint_dir
+    try:
+        return world.store.file_system_now_s(folder)
+    except StorageError:
+        return None
+
+
+def untouched_s(reader: SnapshotReader, path: str, entry: TreeEntry, now: Now) -> float | None:
+    """How long nothing in a directory was written. One that cannot be looked into counts as just written."""
+    try:
+        inner = reader.list_tree(path) if entry.kind == "directory" else ()
+    except StorageError:
+        return 0.0
+    except FileNotFoundError:
+        inner = ()
+    return now.age_s(max((entry.modified_s, *(item.modified_s for item in inner))))
+
+
+def tree_bytes(reader: SnapshotReader, path: str) -> int | None:
+    """What a directory weighs; None where it cannot be looked into."""
+    try:
+        return sum(entry.size_bytes for entry in reader.list_tree(path))
+    except (FileNotFoundError, StorageError):
+        return None
+
+
+def trashed_facts(entry: str, now: Now) -> TrashedFacts:
+    """What an entry of our trash is, by its name."""
+    whole = trashed_snapshot(entry)
+    if whole is not None:
+        return TrashedFacts(entry=entry, anchor=whole[1], name=whole[2], age_s=now.age_s(whole[0]))
+    going = parse_trash_entry(entry.removeprefix(GOING_PREFIX)) if entry.startswith(GOING_PREFIX) else None
+    if going is not None:
+        return TrashedFacts(entry=entry, anchor=going[1], name=going[2], age_s=None, state="going")
+    return TrashedFacts(entry=entry, anchor="", name="", age_s=None, state="foreign")
+
+
+def entries_of(reader: SnapshotReader, folder: str) -> tuple[TreeEntry, ...]:
+    """The names in a folder; none where there is no such directory."""
+    if reader.kind_of(folder) != "directory":
+        return ()
+    try:
+        return reader.list_tree(folder, max_depth=1)
+    except FileNotFoundError:
+        return ()
