@@ -1,0 +1,1 @@
+"""Files, HTTP, clock, locks: where effects happen."""

@@ -1,0 +1,127 @@
+"""The journal on disk: `<checkpoint_dir>/.ckptctl/journal/NNNNNN-<kind>.jsonl`, one append-only file per transaction,
+mode 0600.
+
+Decides names, form and durability, and what damage means: a last line without its end was torn by a crash and never
+happened; any other line that is no record counts for nothing once the transaction is known to have ended, and is an
+error before. What the records mean is `planning.recovery`'s business; that only one writer is at work is the lock's.
+The first line is written with the file, so a transaction that exists says what it is. Nothing here ever holds a credential.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from ckptctl.adapters import durable
+from ckptctl.adapters.local_store import LocalStore
+from ckptctl.domain.ids import CONTROL_FOLDER, JOURNAL_FOLDER, JOURNAL_NAME
+from ckptctl.errors import JournalDamagedError, StorageError
+from ckptctl.formats.journal_line import decode_line
+from ckptctl.ports import Clock, JournalRecord, JournalWriter
+
+_MODE = 0o600
+_MAX_BYTES = 256 << 20
+FINISH = "finish"
+"""The event that ends a transaction."""
+
+
+class FileJournalWriter:
+    """Implements `ports.JournalWriter` on one file. Opened anew for each line: whoever runs next may be on another host."""
+
+    def __init__(self, path: str, clock: Clock) -> None:
+        self._path = path
+        self._clock = clock
+
+    def append(self, record: Mapping[str, Any], *, sync: bool) -> None:
+        """Append one record with a timestamp.
+
+        A file that somebody removed is not made anew: without its first line nobody could tell whose the rest is.
+
+        Raises:
+            StorageError: the line cannot be written, or the file is gone.
+        """
+        descriptor = durable.open_append(self._path, create=False)
+        try:
+            durable.append_line(descriptor, _line(record, self._clock), path=self._path, sync=sync)
+        finally:
+            os.close(descriptor)
+
+
+class FileJournal:
+    """Implements `ports.Journal`."""
+
+    def __init__(self, checkpoint_dir: str, clock: Clock) -> None:
+        self._folder = f"{checkpoint_dir}/{CONTROL_FOLDER}/{JOURNAL_FOLDER}"
+        self._clock = clock
+        self._store = LocalStore(self._folder)
+
+    def begin(self, kind: str, facts: Mapping[str, Any]) -> JournalWriter:
+        """Start a transaction; its first record is durable when this returns."""
+        durable.make_directory(self._folder)
+        number = 1 + max((int(name.split("-")[0]) for name in self.transactions()), default=0)
+        first = _line({"event": "begin", "kind": kind, "transaction": f"{number:06d}-{kind}", **facts}, self._clock)
+        path = self.path_of(f"{number:06d}-{kind}")
+        if not durable.create_file(path, first + b"\n", mode=_MODE):
+            raise StorageError(
+                operation="create", path=path, detail="it exists: is another ckptctl at work without the lock?"
+            )
+        return FileJournalWriter(path, self._clock)
+
+    def resume(self, transaction: str) -> JournalWriter:
+        """Go on writing an unfinished one. What is there becomes durable: its writer may have died before it was.
+
+        A disk that cannot do that keeps nobody from being released.
+        """
+        with suppress(StorageError):
+            durable.sync_file(self.path_of(transaction))
+            durable.make_directory(self._folder)
+            durable.sync_directory(self._folder)
+        return FileJournalWriter(self.path_of(transaction), self._clock)
+
+    def transactions(self) -> tuple[str, ...]:
+        """Names of all transactions, oldest first."""
+        try:
+            entries = self._store.list_tree(self._folder, max_depth=1)
+        except FileNotFoundError:
+            return ()
+        found = [JOURNAL_NAME.match(entry.path) for entry in entries if entry.kind == "file"]
+        ordered = sorted((int(name[1]), name[2], name[0]) for name in found if name)
+        return tuple(name.removesuffix(".jsonl") for _, _, name in ordered)
+
+    def read(self, transaction: str) -> tuple[JournalRecord, ...]:
+        """All records of one transaction.
+
+        Raises:
+            JournalDamagedError: a whole line is none of ours and no `finish` says that the transaction has ended.
+            StorageError: the file cannot be read.
+        """
+        path = self.path_of(transaction)
+        lines = self._store.read_bytes(path, _MAX_BYTES).split(b"\n")[:-1]
+        decoded = [decode_line(line) for line in lines]
+        records = [record for record in decoded if record is not None]
+        damaged = [number for number, record in enumerate(decoded, 1) if record is None]
+        if damaged and not any(record["event"] == FINISH for record in records):
+            more = f" (and {len(damaged) - 1} more)" if len(damaged) > 1 else ""
+            problem = f"line {damaged[0]}{more} is no journal record"
+            raise JournalDamagedError(path=path, transaction=transaction, problem=problem)
+        return tuple(JournalRecord(transaction, record) for record in records)
+
+    def set_aside(self, transaction: str) -> str:
+        """Give the file a name that is no transaction's, so that nobody reads it any more; it is kept. Returns the new path."""
+        number = 1
+        while self._store.kind_of(target := f"{self.path_of(transaction)}.set-aside-{number}") is not None:
+            number += 1
+        durable.rename(self.path_of(transaction), target)
+        return target
+
+    def path_of(self, transaction: str) -> str:
+        """Where its file lies."""
+        return f"{self._folder}/{transaction}.jsonl"
+
+
+def _line(record: Mapping[str, Any], clock: Clock) -> bytes:
+    stamped = {"at": round(clock.now_s(), 6), **record}
+    return json.dumps(stamped, separators=(",", ":"), allow_nan=False).encode()
