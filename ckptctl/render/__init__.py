@@ -1,0 +1,1 @@
+"""Results to text or JSON; no decisions."""

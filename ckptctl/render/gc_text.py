@@ -1,0 +1,107 @@
+"""What `gc` did or would do, for people: every item, what becomes of it, and every reason."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from rich.console import Console
+from rich.text import Text
+
+from ckptctl.domain.amounts import duration, plural, size
+from ckptctl.domain.retention import GcDone, GcResult
+from ckptctl.domain.safe_text import safe
+from ckptctl.render.console import draw_table, open_table, render, say
+
+HEADS = {
+    "collected": "collected: ",
+    "planned": "planned: ",
+    "nothing_to_do": "nothing to do: ",
+    "undeleted": "undeleted: ",
+    "pinned": "pinned: ",
+    "unpinned": "unpinned: ",
+}
+WORDS = {
+    "kept": "keep",
+    "moved": "trashed",
+    "deleted": "deleted",
+    "gone": "gone",
+    "held_open": "held open",
+    "failed": "FAILED",
+}
+PLANNED = {"trash": "to trash", "delete": "delete"}
+STYLES = {"kept": "green", "failed": "bold red", "held_open": "yellow"}
+MEANINGS = {
+    "gone": "somebody else deleted it",
+    "held_open": "some of its files are still open somewhere; the next run deletes them",
+}
+
+
+def gc_text(result: GcResult, *, to_terminal: bool | None = None, width: int | None = None) -> str:
+    """The whole answer."""
+
+    def draw(console: Console) -> None:
+        head = Text(HEADS[result.outcome], style="bold")
+        head.append(_sentence(result), style="not bold")
+        say(console, head, 0)
+        if result.policy is not None:
+            _draw_policy(console, result)
+        if result.items:
+            _draw_items(console, result)
+        for warning in result.warnings:
+            say(console, f"warning: {safe(warning)}", style="yellow")
+
+    return render(draw, to_terminal=to_terminal, width=width)
+
+
+def _sentence(result: GcResult) -> str:
+    if result.snapshot is not None:
+        return safe(result.snapshot)
+    kept = sum(item.action == "keep" for item in result.items)
+    if result.outcome == "nothing_to_do":
+        return f"{plural(kept, 'item')} kept"
+    counts = Counter(_word(item) for item in result.items)
+    told = ", ".join(f"{count} {word}" for word, count in counts.items() if word != "keep") or "nothing goes"
+    sizes = sum(item.size_bytes or 0 for item in result.items if item.action != "keep")
+    ending = "; nothing was changed" if result.outcome == "planned" else ""
+    return f"{told} ({size(sizes)}), {counts['keep']} kept{ending}"
+
+
+def _draw_policy(console: Console, result: GcResult) -> None:
+    policy = result.policy
+    assert policy is not None, "asked by the caller"
+    say(console, f"in {safe(result.checkpoint_dir)}")
+    say(
+        console,
+        f"policy: the newest {policy.keep_latest_k} of each anchor, {policy.min_valid_copies} valid, "
+        f"grace period {duration(policy.grace_period_s)}",
+    )
+    if result.archive is not None:
+        say(console, f"archive: {safe(result.archive)}")
+
+
+def _draw_items(console: Console, result: GcResult) -> None:
+    table = open_table(
+        "  action", "size", "item and reasons", right=frozenset({"size"}), fold=frozenset({"item and reasons"})
+    )
+    for item in result.items:
+        style = STYLES.get(item.outcome, "magenta")
+        measured = "" if item.size_bytes is None else size(item.size_bytes)
+        table.add_row(Text(f"  {_word(item)}", style=style), measured, _why(item))
+    draw_table(console, table)
+
+
+def _word(item: GcDone) -> str:
+    return PLANNED[item.action] if item.outcome == "planned" else WORDS[item.outcome]
+
+
+def _why(item: GcDone) -> Text:
+    lines = [f"- {safe(reason)}" for reason in item.reasons]
+    if item.outcome in MEANINGS:
+        lines.append(f"- {MEANINGS[item.outcome]}")
+    if item.problem:
+        lines.append(f"- {safe(item.problem)}")
+    if item.trash_entry is not None:
+        lines.append(f"- back with `--undelete {safe(item.trash_entry)}`")
+    text = Text(safe(item.path), style="bold" if item.action != "keep" else "")
+    text.append("\n" + "\n".join(lines), style="not bold")
+    return text
