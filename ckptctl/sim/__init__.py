@@ -1,0 +1,1 @@
+"""The embedded cluster: real processes on loopback."""
