@@ -1,0 +1,1 @@
+"""Programs that print ratios; nothing is asserted."""
