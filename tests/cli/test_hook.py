@@ -1,0 +1,233 @@
+"""Hooks as a scheduler starts them: always 0, in time, and the verdict in a file."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from ckptctl.hook import children, identity
+from tests.command_line import REPOSITORY
+from tests.goldens import SAMPLES
+
+NOBODY = 65534
+
+
+class Node:
+    """A node's own directory, and a hook run there with next to no environment."""
+
+    def __init__(self, folder):
+        self.folder = self.cwd = folder
+        self.state = folder / "state"
+
+    def run(self, hook, *options, **variables):
+        environment = {"SLURM_JOB_ID": "7", "SLURM_JOB_UID": str(os.getuid()), "PYTHONPATH": str(REPOSITORY)}
+        return subprocess.run(
+            [sys.executable, "-m", "ckptctl", "hook", hook, "--state-dir", str(self.state), *options],
+            cwd=self.cwd,
+            env={**environment, **variables},
+            capture_output=True,
+            timeout=60,
+            check=False,
+        )
+
+    def verdict(self, hook):
+        return json.loads((self.state / f"job-7.{hook}.json").read_text())
+
+
+@pytest.fixture
+def node(tmp_path):
+    return Node(tmp_path)
+
+
+@pytest.fixture(autouse=True)
+def the_program_under_test(monkeypatch):
+    """What a reader becomes ignores PYTHONPATH, so the tests need ckptctl installed; as editable it is this one."""
+    found = subprocess.run(
+        [sys.executable, "-I", "-c", "import ckptctl; print(ckptctl.__file__)"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if not found.stdout.startswith(str(REPOSITORY)):
+        pytest.skip("ckptctl of this checkout is not installed (editable)")
+
+
+@pytest.mark.parametrize("hook", ["prolog", "epilog"])
+def test_a_good_directory_is_called_valid(node, hook):
+    """Nothing is said, the verdict names the newest snapshot, the metric counts it."""
+    ran = node.run(hook, SLURM_JOB_COMMENT=f"ckpt={SAMPLES / 'turn'}")
+
+    assert (0, b"", b"") == (ran.returncode, ran.stdout, ran.stderr)
+    found = node.verdict(hook)
+    assert ("valid", 0, "comment", str(SAMPLES / "turn"), 0) == tuple(
+        found[key] for key in ("verdict", "exit_code", "found_by", "checkpoint_dir", "unfinished")
+    )
+    assert found["newest"].startswith("step_")
+    assert f'hook="{hook}",verdict="valid"}} 1' in (node.state / "ckptctl_hook.prom").read_text()
+
+
+def test_a_damaged_directory_is_told_and_harms_nothing(node):
+    """At level standard the payload is judged."""
+    folder = node.folder / "run"
+    shutil.copytree(SAMPLES / "turn", folder)
+    next(folder.rglob("rollout_recovery.pt")).write_bytes(b"torn")
+    ran = node.run("prolog", "--level", "standard", SLURM_JOB_COMMENT=f"ckpt={folder}")
+
+    assert 0 == ran.returncode
+    assert ("invalid", 13) == (node.verdict("prolog")["verdict"], node.verdict("prolog")["exit_code"])
+    assert "not valid: " in node.verdict("prolog")["reason"]
+
+
+def test_the_marker_of_the_working_directory_is_found(node):
+    """For a Slurm that tells no comment."""
+    (node.folder / ".ckptctl-job").write_text(f"{SAMPLES / 'turn'}\n")
+    ran = node.run("epilog", SLURM_JOB_WORK_DIR=str(node.folder))
+
+    assert 0 == ran.returncode
+    assert ("valid", "marker") == (node.verdict("epilog")["verdict"], node.verdict("epilog")["found_by"])
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [{}, {"SLURM_JOB_COMMENT": "a night run"}, {"SLURM_JOB_COMMENT": "", "SLURM_JOB_WORK_DIR": "/nonexistent"}],
+)
+def test_a_job_without_snapshots_leaves_no_trace(node, variables):
+    """Most jobs of a cluster are none of ours."""
+    ran = node.run("prolog", **variables)
+
+    assert (0, b"", b"") == (ran.returncode, ran.stdout, ran.stderr)
+    assert not node.state.exists()
+
+
+@pytest.mark.parametrize(
+    ("comment", "word"),
+    [
+        ("ckpt=/nonexistent/run", "nothing-there"),
+        ("ckpt=/a\x1b]0;owned\x07b", "refused"),
+        ("ckpt=--help", "refused"),
+        ("ckpt=/dev/zero", "failed"),
+        ("ckpt=/" + "x/" * 3000, "refused"),
+    ],
+)
+def test_hostile_comments_end_with_0(node, comment, word):
+    """Names that are none, devices, escapes, options."""
+    ran = node.run("prolog", SLURM_JOB_COMMENT=comment)
+
+    assert (0, b"") == (ran.returncode, ran.stdout)
+    assert word == node.verdict("prolog")["verdict"]
+
+
+def test_what_hangs_is_given_up_in_time(node):
+    """The reader stands still, as one that waits for a dead mount does: the hook ends, the verdict says so."""
+    ran = node.run("epilog", "--deadline", "1ms", SLURM_JOB_COMMENT=f"ckpt={SAMPLES / 'turn'}")
+
+    assert 0 == ran.returncode
+    assert "hung" == node.verdict("epilog")["verdict"]
+    assert f"{SAMPLES / 'turn'}" == node.verdict("epilog")["checkpoint_dir"]
+
+
+def test_a_hook_that_cannot_write_ends_with_0(node):
+    """Nor does a wrong option stop it."""
+    (node.folder / "file").touch()
+    ran = node.run("prolog", "--state-dir", "/dev/null", "--bogus", SLURM_JOB_COMMENT=f"ckpt={SAMPLES / 'turn'}")
+
+    assert (0, b"") == (ran.returncode, ran.stdout)
+
+
+def test_another_users_hook_refuses_to_look():
+    """A PrologSlurmctld runs as Slurm's own user: it may not read what a job names."""
+
+    def work():
+        if os.geteuid() == 0:
+            identity.become(NOBODY, NOBODY)
+        try:
+            identity.job_user({"SLURM_JOB_UID": "1"})
+        except identity.WrongUserError as error:
+            with open(1, "w", closefd=False) as answer:
+                answer.write(str(error))
+
+    assert b"neither as root nor as the job's user" in children.ask(work, time.monotonic() + 20).data
+
+
+@pytest.mark.parametrize("uid", ["", "0x10", "-1", "9" * 30])
+def test_a_hook_that_is_not_told_whose_job_it_is_refuses_to_look(node, uid):
+    """Root must not guess whose files these are."""
+    ran = node.run("prolog", SLURM_JOB_COMMENT=f"ckpt={SAMPLES / 'turn'}", SLURM_JOB_UID=uid)
+
+    assert 0 == ran.returncode
+    assert "refused" == node.verdict("prolog")["verdict"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+def test_root_gives_itself_up_for_good():
+    """All ids are the user's, groups included, and there is no way back."""
+
+    def work():
+        identity.become(NOBODY, NOBODY)
+        ids = (*os.getresuid(), *os.getresgid(), *os.getgroups())
+        try:
+            os.setresuid(0, 0, 0)
+        except PermissionError:
+            with open(1, "w", closefd=False) as answer:
+                answer.write(repr(ids))
+
+    answer = children.ask(work, time.monotonic() + 20)
+
+    assert 0 == answer.status
+    assert {NOBODY} == set(eval(answer.data))
+
+
+def test_a_child_that_hears_no_signal_is_abandoned():
+    """Killed if that helps, and in no case waited for."""
+
+    def work():
+        signal.pause()
+
+    answer = children.ask(work, time.monotonic() + 0.05, own_session=True)
+
+    assert (b"", None) == (answer.data, answer.status)
+
+
+def test_a_task_prolog_hands_on_the_snapshot(node):
+    """`export NAME=value` without quotes, `print` for the job's output, nothing on stderr."""
+    node.cwd = SAMPLES
+    ran = node.run("task-prolog", CKPTCTL_CONFIG=str(SAMPLES / "turn.yaml"))
+    exported, whose, printed = ran.stdout.decode().splitlines()
+
+    assert (0, b"") == (ran.returncode, ran.stderr)
+    assert exported.startswith("export CKPTCTL_RESUME_FROM=/")
+    assert "export CKPTCTL_RESUME_OF=7.0" == whose
+    path = exported.partition("=")[2]
+    assert os.path.isdir(path)
+    assert f"print ckptctl: resume from {path}" == printed.partition(" (")[0]
+    assert path == node.verdict("task-prolog")["newest"]
+
+
+def test_a_task_prolog_of_a_step_says_nothing(node):
+    """Steps inherit what the batch script was given."""
+    ran = node.run("task-prolog", CKPTCTL_CONFIG=str(SAMPLES / "turn.yaml"), SLURM_STEP_ID="0")
+
+    assert (0, b"", b"") == (ran.returncode, ran.stdout, ran.stderr)
+
+
+def test_a_task_prolog_tells_what_is_wrong(node):
+    """One line of print, no export, nothing left of what another job handed down; a hostile name breaks out nowhere."""
+    ran = node.run("task-prolog", CKPTCTL_CONFIG="no\nexport LD_PRELOAD=/evil.so\n")
+
+    assert (0, b"") == (ran.returncode, ran.stderr)
+    *unset, line = ran.stdout.splitlines()
+    assert [b"unset CKPTCTL_RESUME_FROM", b"unset CKPTCTL_RESUME_OF"] == unset
+    assert line.startswith(b"print ckptctl: snapshots of this job: failed")
+
+
+def test_a_task_prolog_judges_a_directory_that_the_job_names(node):
+    """Without a configuration nothing is selected, only told."""
+    ran = node.run("task-prolog", CKPTCTL_CHECKPOINT_DIR=str(SAMPLES / "turn"))
+
+    assert 0 == ran.returncode
+    assert ran.stdout.startswith(f"print ckptctl: {SAMPLES / 'turn'} looks whole, newest snapshot: step_".encode())
