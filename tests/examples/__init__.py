@@ -1,0 +1,1 @@
+"""Programs that the README shows, each run by a test."""
