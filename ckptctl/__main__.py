@@ -14,6 +14,9 @@ try:
 except KeyboardInterrupt:
     os._exit(130)  # the few milliseconds until signals are heard
 
+ALLOCATIONS_BEFORE_COLLECTION = 20_000
+"""Imports make 100,000 objects that stay: looking through them 150 times, as 700 does, took 7 % of a command's start."""
+
 
 def main() -> None:
     """Run ckptctl on this process's arguments; never returns normally."""
@@ -47,6 +50,9 @@ def main() -> None:
             sys.stderr.write(f"error[storage]: cannot write `standard output`: {reason}\n")
             sys.exit(32)
         sys.exit(0)
+    import gc  # noqa: PLC0415 - as above
+
+    gc.set_threshold(ALLOCATIONS_BEFORE_COLLECTION)
     from ckptctl.cli.app import app  # noqa: PLC0415 - typer and pydantic cost 150 ms: only where they are used
 
     app(prog_name="ckptctl")
