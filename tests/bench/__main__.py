@@ -16,7 +16,7 @@ from tests.bench.rows import bench_rows
 from tests.bench.scan import bench_scan
 from tests.bench.staged import bench_staged
 from tests.bench.startup import bench_startup
-from tests.bench.window import bench_window
+from tests.bench.window import RealRun, bench_window
 
 PARTS = ("rows", "index", "scan", "staged", "growth", "checksums", "window", "startup")
 LARGE = {"rows": 1_000_000, "mebibytes": 2048, "staged": 20_000, "growth": 10_000, "checksums": 2048, "drained": 512}
@@ -38,6 +38,8 @@ def main() -> None:
         "--drained", type=int, default=128, help="rollouts of 8 agents that are drained (default 128, a multiple of 8)"
     )
     parser.add_argument("--running", type=int, default=64, help="rollouts of the real run with snapshots (default 64)")
+    parser.add_argument("--calls", type=float, default=1.0, help="seconds of each of its policy calls (default 1)")
+    parser.add_argument("--every", type=float, default=5.0, help="seconds from snapshot to snapshot (default 5)")
     parser.add_argument("--rounds", type=int, default=5, help="runs of which the best counts (default 5)")
     parser.add_argument("--large", action="store_true", help="about 2 GiB and 1,000,000 records; takes a while")
     wanted = parser.parse_args()
@@ -57,7 +59,9 @@ def main() -> None:
         "staged": lambda: bench_staged(wanted.staged, wanted.tokens, wanted.rounds),
         "growth": lambda: bench_growth(wanted.growth, wanted.tokens, min(wanted.rounds, 2)),
         "checksums": lambda: bench_checksum_pass(wanted.checksums, wanted.rounds),
-        "window": lambda: bench_window(8, wanted.drained, wanted.running, wanted.rounds),
+        "window": lambda: bench_window(
+            RealRun(8, wanted.running, wanted.calls, wanted.every), wanted.drained, wanted.rounds
+        ),
         "startup": lambda: bench_startup(4 * wanted.rounds),
     }
     for part in wanted.parts or PARTS:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
@@ -16,14 +17,23 @@ from ckptctl.adapters.local_store import LocalStore
 from ckptctl.workflows.judging import judge_staged
 from tests.bench.measure import MEBIBYTE
 
-CALL_S = 1.0
-EVERY_S = "5s"
 TURNS = 6
 GENERATIONS = 4
 
 
-def bench_window(agents: int, rollouts: int, running: int, rounds: int) -> None:
-    """Drains of `rollouts` on virtual time, and a real run of `running` rollouts with snapshots and without."""
+@dataclass(frozen=True)
+class RealRun:
+    """A run in real processes: its rollouts, the length of their policy calls, and how often a snapshot is taken."""
+
+    agents: int
+    rollouts: int
+    call_s: float
+    every_s: float
+
+
+def bench_window(run: RealRun, drained: int, rounds: int) -> None:
+    """Drains of `drained` rollouts on virtual time, and a real run with snapshots and without."""
+    agents, rollouts = run.agents, drained
     print(
         f"admission-closed window: {agents} agents, {rollouts} rollouts in policy calls of which so much is left (virtual time)"
     )
@@ -31,7 +41,7 @@ def bench_window(agents: int, rollouts: int, running: int, rounds: int) -> None:
     found = json.loads(subprocess.run(program, check=True, capture_output=True, text=True).stdout)
     _print_drains(found["drains"])
     _print_outboxes(found["outboxes"], agents)
-    _bench_run(agents, running, rounds)
+    _bench_run(run, rounds)
 
 
 def _print_drains(drains: list[dict]) -> None:
@@ -62,13 +72,14 @@ def _print_outboxes(outboxes: list[dict], agents: int) -> None:
         )
 
 
-def _bench_run(agents: int, rollouts: int, rounds: int) -> None:
+def _bench_run(run: RealRun, rounds: int) -> None:
+    rollouts = run.rollouts
     print(
-        f"  a run of {rollouts} rollouts, policy calls of {CALL_S:.0f} s, processes on loopback, a snapshot every {EVERY_S}"
+        f"  a run of {rollouts} rollouts, policy calls of {run.call_s:g} s, processes on loopback, a snapshot every {run.every_s:g} s"
     )
     with tempfile.TemporaryDirectory(prefix="ckptctl-bench-") as name:
-        alone_s, _ = _run(Path(name) / "alone", agents, rollouts, has_snapshots=False)
-        with_s, timings = _run(Path(name) / "with", agents, rollouts, has_snapshots=True)
+        alone_s, _ = _run(Path(name) / "alone", run, has_snapshots=False)
+        with_s, timings = _run(Path(name) / "with", run, has_snapshots=True)
         print(
             f"  throughput: {rollouts / alone_s:.2f} rollouts/s without, {rollouts / with_s:.2f} with snapshots: {alone_s / with_s:.2f} of it"
         )
@@ -83,11 +94,12 @@ def _bench_run(agents: int, rollouts: int, rounds: int) -> None:
         _compare_validation(Path(name) / "with" / "checkpoints", timings, rounds)
 
 
-def _run(folder: Path, agents: int, rollouts: int, *, has_snapshots: bool) -> tuple[float, dict]:
+def _run(folder: Path, run: RealRun, *, has_snapshots: bool) -> tuple[float, dict]:
     """Seconds of the whole run, and its timings."""
     at = ("--dir", str(folder))
-    size = ("--agents", agents, "--prompts", rollouts // GENERATIONS, "--generations", GENERATIONS, "--turns", TURNS)
-    _ckptctl("sim", "up", *at, *map(str, size), "--in-flight", str(rollouts), "--generation-delay", str(CALL_S))
+    groups = run.rollouts // GENERATIONS
+    size = ("--agents", run.agents, "--prompts", groups, "--generations", GENERATIONS, "--turns", TURNS)
+    _ckptctl("sim", "up", *at, *map(str, size), "--in-flight", str(run.rollouts), "--generation-delay", str(run.call_s))
     taking = None
     try:
         began_s = time.monotonic()
@@ -99,7 +111,7 @@ def _run(folder: Path, agents: int, rollouts: int, *, has_snapshots: bool) -> tu
                 "-q",
                 "snapshot",
                 "--every",
-                EVERY_S,
+                f"{run.every_s:g}s",
                 "--config",
                 f"{folder}/ckptctl.yaml",
             ]
