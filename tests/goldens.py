@@ -57,7 +57,7 @@ def timeless(text: str) -> str:
     if text.startswith("{"):
         return re.sub(r'("(?:age_s|untouched_s|written_at)"): [0-9.]+', r'\1: "TIME"', text)
     text = re.sub(r"\b[0-9-]{10} [0-9:]{8} UTC", "TIME", text)
-    return re.sub(r"(?<=\S) {2,}", "  ", re.sub(r"\b[0-9.]+ (?:s|min|h)\b", "AGE", text))
+    return re.sub(r"(?<=\S) {2,}", "  ", re.sub(r"\b[0-9.]+ (?:ms|s|min|h)\b", "AGE", text))
 
 
 def tree_of(folder: Path) -> dict[str, bytes]:

@@ -68,7 +68,7 @@ BUILT = {
         "the server is there, but slow or stuck: its log says more, `ckptctl inspect --live` its phase",
     ),
     "DeadlineError": (
-        {"server": "counter", "operation": "prepare", "last": "2 calls are in flight", "within_s": 300.0},
+        {"server": "counter", "operation": "prepare", "last": "2 calls are in flight", "within": "300 s"},
         "the deadline of 300 s passed while waiting for `counter` (prepare): 2 calls are in flight",
         "give more time, or see with `ckptctl inspect --live` what it waits for",
     ),

@@ -26,6 +26,7 @@ import httpx2
 from pydantic import BaseModel
 
 from ckptctl.adapters.meter import Meter
+from ckptctl.domain.amounts import set_time
 from ckptctl.domain.finding import DefectError
 from ckptctl.domain.limits import DEFAULT_LIMITS, Limits
 from ckptctl.domain.safe_text import safe, shown
@@ -113,7 +114,7 @@ class Channel:
                 async with asyncio.timeout(timeout_s):
                     status, headers, data = await self._exchange(request, server, operation)
         except TimeoutError as error:
-            detail = f"no answer within {timeout_s:.3g} s"
+            detail = f"no answer within {set_time(timeout_s)}"
             raise TimedOutError(server=server, operation=operation, detail=detail, cause=error) from error
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
             detail = safe(str(error)) or type(error).__name__

@@ -30,6 +30,7 @@ from typing import Literal
 from ckptctl.adapters import durable
 from ckptctl.adapters.local_store import LocalStore
 from ckptctl.adapters.run_token import RunClaim
+from ckptctl.domain.amounts import duration
 from ckptctl.domain.digest import sha256_hex
 from ckptctl.domain.ids import CONTROL_FOLDER
 from ckptctl.domain.safe_text import safe
@@ -278,8 +279,8 @@ def _lease(owner: Owner, renewed_s: float, silence_s: float) -> str:
     left_s = owner.lease_s - silence_s
     ends = _utc(renewed_s + owner.lease_s)
     if left_s < 0:
-        return f"its lease ended at {ends}, {-left_s:.0f} s ago"
-    return f"its lease ends at {ends}, in {left_s:.0f} s, unless it is renewed"
+        return f"its lease ended at {ends}, {duration(-left_s)} ago"
+    return f"its lease ends at {ends}, in {duration(left_s)}, unless it is renewed"
 
 
 def _utc(moment_s: float) -> str:

@@ -85,8 +85,9 @@ def snapshot(
     from ckptctl.workflows.snapshot import take_snapshot
 
     repeated = every_request(every, jitter, max_failures, last_within)
-    deadline_ts = None if deadline is None else time.time() + parse_duration_s(deadline, "--deadline")
-    request = SnapshotRequest(force=force, deadline_ts=deadline_ts, level=level.value, break_lock=break_lock)
+    request = SnapshotRequest(force=force, level=level.value, break_lock=break_lock)
+    if deadline is not None:
+        request = request.within(parse_duration_s(deadline, "--deadline"), time.time())
     if repeated is not None:
         keep_taking(settings, request, repeated)
         return

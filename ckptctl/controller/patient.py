@@ -13,6 +13,7 @@ from concurrent.futures import Future
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
+from ckptctl.domain.amounts import set_time
 from ckptctl.errors import TimedOutError
 
 R = TypeVar("R")
@@ -42,7 +43,9 @@ class PatientCaller:
                 return future.result()  # it came to its end just now, or a TimeoutError is what it raised
             begun = not future.cancel()
             self._is_overdue = True
-            detail = f"nothing was heard for {patience_s:g} s" + ("" if begun else ", because of the request before it")
+            detail = f"nothing was heard for {set_time(patience_s)}" + (
+                "" if begun else ", because of the request before it"
+            )
             raise TimedOutError(
                 server=self._server, operation=operation, detail=detail, hint="look at the queue's Ray: `ray status`"
             ) from None

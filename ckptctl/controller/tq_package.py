@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
+from ckptctl.domain.amounts import set_time
 from ckptctl.domain.dataplane import TensorValue
 from ckptctl.errors import UnreachableError, UsageError
 
@@ -141,7 +142,7 @@ class RayQueue:
             if time.monotonic() > deadline:
                 self.disconnect()
                 raise UnreachableError(
-                    server="TransferQueue", operation="attach", detail=f"it is not complete after {timeout_s:g} s"
+                    server="TransferQueue", operation="attach", detail=f"it is not complete after {set_time(timeout_s)}"
                 )
             time.sleep(PAUSE_S)
 

@@ -14,12 +14,17 @@ def size(byte_count: int) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A length of time for people: `45 s`, `3 min`, `2 h`, `5 d`; the largest unit of which there is at least one."""
+    """A length of time for people: `250 ms`, `45 s`, `3 min`, `2 h`, `5 d`; the largest unit of which there is at least one."""
     for unit, length_s in (("d", 86_400), ("h", 3600), ("min", 60)):
         if seconds >= length_s:
             value = seconds / length_s
             return f"{value:.0f} {unit}" if value >= 10 or value == int(value) else f"{value:.1f} {unit}"
-    return f"{seconds:.0f} s"
+    return set_time(seconds) if 0 < seconds < 1 else f"{seconds:.0f} s"
+
+
+def set_time(seconds: float) -> str:
+    """A length of time that somebody set, as they would write it: `1 ms`, `250 ms`, `2.5 s`, `300 s`."""
+    return f"{seconds * 1000:.3g} ms" if 0 < seconds < 0.9995 else f"{round(seconds, 2):.10g} s"
 
 
 def short_time(seconds: float) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from pydantic import Field
@@ -20,10 +20,18 @@ class SnapshotRequest:
     """Take one even when nothing changed."""
     deadline_ts: float | None = None
     """Unix seconds by which the snapshot must be published; the abort alone may go on longer."""
+    deadline_s: float | None = None
+    """How far off that was when it was given: what a person knows it by."""
     level: Level = "standard"
     break_lock: bool = False
     sessions_only: bool = False
     """Only retire leaked sessions: prepare, retire, resume; nothing is committed or published."""
+
+    def within(self, seconds: float, now_s: float) -> SnapshotRequest:
+        """The same, to be done in so many seconds from now, unless less is left already."""
+        if self.deadline_ts is not None and self.deadline_ts <= now_s + seconds:
+            return self
+        return replace(self, deadline_ts=now_s + seconds, deadline_s=seconds)
 
 
 @dataclass(frozen=True, slots=True)

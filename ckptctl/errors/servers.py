@@ -45,7 +45,7 @@ class TimedOutError(UnreachableError):
 
 
 class DeadlineError(TimedOutError):
-    """A deadline passed while something was waited for; `last` is how it stood then."""
+    """A deadline passed while something was waited for; `last` is how it stood then, `within` its length in words."""
 
     code = "deadline-passed"
 
@@ -55,12 +55,12 @@ class DeadlineError(TimedOutError):
         server: str,
         operation: str,
         last: str,
-        within_s: float | None = None,
+        within: str | None = None,
         hint: str | None = None,
         cause: BaseException | None = None,
     ) -> None:
         self.server, self.operation, self.detail = server, operation, last
-        length = "" if within_s is None else f" of {within_s:.4g} s"
+        length = "" if within is None else f" of {within}"
         CkptctlError.__init__(
             self,
             f"the deadline{length} passed while waiting for `{server}` ({operation}): {last}",

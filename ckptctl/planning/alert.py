@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 
+from ckptctl.domain.amounts import duration
 from ckptctl.domain.metrics import DirectoryFacts, SeenSnapshot
 
 
@@ -84,5 +85,5 @@ def _of_age(valid: SeenSnapshot, limits: AgeLimits) -> list[tuple[AlertState, st
         return [(AlertState.UNKNOWN, f"the age of {valid.path} is unknown: a clock is wrong")]
     for state, most_s in ((AlertState.CRITICAL, limits.critical_s), (AlertState.WARNING, limits.warn_s)):
         if most_s is not None and valid.age_s >= most_s:
-            return [(state, f"the newest valid snapshot is {valid.age_s:.0f} s old, limit {most_s:.0f} s")]
+            return [(state, f"the newest valid snapshot is {duration(valid.age_s)} old, limit {duration(most_s)}")]
     return []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ckptctl.domain.amounts import plural
+from ckptctl.domain.amounts import duration, plural
 from ckptctl.domain.metrics import DirectoryFacts
 from ckptctl.domain.safe_text import inert, safe
 from ckptctl.planning.alert import AgeLimits, Alert, AlertState
@@ -30,7 +30,7 @@ def _count(found: DirectoryFacts) -> str:
     counted = plural(len(found.snapshots or ()), "snapshot")
     if valid is None:
         return counted
-    age = "of unknown age" if valid.age_s is None else f"{valid.age_s:.0f} s old"
+    age = "of unknown age" if valid.age_s is None else f"{duration(valid.age_s)} old"
     return f"{counted}; newest valid: {valid.path}, {age}, looked at {valid.level}"
 
 

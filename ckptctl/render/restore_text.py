@@ -8,7 +8,7 @@ from __future__ import annotations
 from rich.console import Console
 from rich.text import Text
 
-from ckptctl.domain.amounts import plural
+from ckptctl.domain.amounts import plural, short_time
 from ckptctl.domain.restore import RestoreResult
 from ckptctl.domain.safe_text import safe
 from ckptctl.render.console import draw_table, open_table, render, say
@@ -37,7 +37,7 @@ def restore_text(
         for warning in result.warnings:
             say(console, f"warning: {safe(warning)}", style="yellow")
         for step in result.steps if verbose else ():
-            say(console, f"{step.number:<4} {step.name}: {step.seconds:.4f} s")
+            say(console, f"{step.number:<4} {step.name}: {short_time(step.seconds)}")
 
     return render(draw, to_terminal=to_terminal, width=width)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from ckptctl.domain.amounts import plural
+from ckptctl.domain.amounts import plural, short_time
 from ckptctl.domain.rounds import Round, RoundPlan
 from ckptctl.domain.safe_text import inert, safe
 from ckptctl.errors import CkptctlError
@@ -14,10 +14,12 @@ def round_line(told: Round, plan: RoundPlan) -> str:
     """The line; times are UTC, so that logs of several hosts agree."""
     outcome = told.outcome
     parts = [
-        _failure(told, plan, outcome) if isinstance(outcome, CkptctlError) else f"{_what(told)} in {told.seconds:.1f} s"
+        _failure(told, plan, outcome)
+        if isinstance(outcome, CkptctlError)
+        else f"{_what(told)} in {short_time(told.seconds)}"
     ]
     if not isinstance(outcome, CkptctlError) and outcome.admission_closed_s is not None:
-        parts.append(f"admission closed {outcome.admission_closed_s:.1f} s")
+        parts.append(f"admission closed {short_time(outcome.admission_closed_s)}")
     if told.left_out:
         parts.append(f"{plural(told.left_out, 'round')} left out: it took longer than the interval")
     parts.append("the last one" if told.next_at_s is None else f"next at {_at(told.next_at_s):%H:%M:%S}")
@@ -35,7 +37,7 @@ def _what(told: Round) -> str:
 def _failure(told: Round, plan: RoundPlan, error: CkptctlError) -> str:
     cause = f", {error.cause_code}" if error.cause_code else ""
     count = f"failure {told.failures_in_a_row} of {plan.most_failures} in a row"
-    return f"failed after {told.seconds:.1f} s ({error.code}{cause}); {count}"
+    return f"failed after {short_time(told.seconds)} ({error.code}{cause}); {count}"
 
 
 def _at(seconds: float) -> datetime:

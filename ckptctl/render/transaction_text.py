@@ -8,7 +8,7 @@ from __future__ import annotations
 from rich.console import Console
 from rich.text import Text
 
-from ckptctl.domain.amounts import plural
+from ckptctl.domain.amounts import plural, short_time
 from ckptctl.domain.safe_text import safe
 from ckptctl.domain.transaction import TransactionCounts, TransactionResult
 from ckptctl.render.console import draw_table, open_table, render, say
@@ -57,7 +57,7 @@ def transaction_text(
         if result.counts is not None:
             say(console, f"holds: {counts_line(result.counts)}")
         if result.admission_closed_s is not None:
-            say(console, f"admission was closed for {result.admission_closed_s:.3f} s")
+            say(console, f"admission was closed for {short_time(result.admission_closed_s)}")
         _draw_retired(console, result, verbose=verbose)
         for name in result.removed:
             say(console, f"moved to the trash by retention: {safe(name)}")

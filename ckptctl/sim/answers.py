@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from ckptctl.domain.amounts import set_time
 from ckptctl.domain.document import Count, Document, NonEmpty
 from ckptctl.domain.safe_text import safe
 from ckptctl.sim.equivalence import Comparison
@@ -109,7 +110,7 @@ def _planted_line(server: str, planted: Planted) -> str:
 
 def _fault_line(item: dict[str, Any]) -> str:
     if item["kind"] == "clock":
-        return f"  clock off by {item['delay_s']:g} s, until cleared"
+        return f"  clock off by {set_time(item['delay_s'])}, until cleared"
     times = item["times"] or "until cleared"
     return f"  {safe(str(item['kind']))} at {safe(str(item['operation']))}, times: {times}"
 

@@ -15,6 +15,7 @@ from typing import Any, Self
 
 import httpx2
 
+from ckptctl.domain.amounts import set_time
 from ckptctl.domain.controller import PREFIX
 from ckptctl.domain.finding import DefectError
 from ckptctl.domain.limits import DEFAULT_LIMITS
@@ -127,7 +128,7 @@ class ClusterClient:
                 return status
             if time.monotonic() > deadline:
                 facts = f"{status['finished_groups']} of {groups} groups are finished; problems: {status['problems'] or 'none'}"
-                raise DeadlineError(server="controller", operation="the run", last=facts, within_s=timeout_s)
+                raise DeadlineError(server="controller", operation="the run", last=facts, within=set_time(timeout_s))
             await asyncio.sleep(pause_s)
             pause_s = min(LONGEST_PAUSE_S, pause_s * 1.5)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ckptctl.domain.amounts import set_time
 from ckptctl.domain.config import OwnSection, RunConfig
 from ckptctl.domain.controller import ControllerStatus, SaveReply
 from ckptctl.domain.manifest import ArtifactReference, ParticipantIdentity
@@ -58,8 +59,8 @@ class Attempt:
     world: World
     begun: Begun
     deadline_ts: float = 0.0
-    within_s: float = 0.0
-    """How long those steps had from their beginning."""
+    within_s: float | None = None
+    """How long that bound is, as it was set."""
     closed_at_s: float | None = None
     opened_at_s: float | None = None
     acknowledged: int = 0
@@ -75,15 +76,16 @@ class Attempt:
 
     def set_deadline(self, seconds: float) -> None:
         """Bound what follows: `seconds` from now, but never beyond the deadline that was given from outside."""
-        now_s = self.world.clock.now_s()
-        self.deadline_ts = now_s + seconds
-        if self.begun.request.deadline_ts is not None:
-            self.deadline_ts = min(self.deadline_ts, self.begun.request.deadline_ts)
-        self.within_s = max(0.0, self.deadline_ts - now_s)
+        request = self.begun.request
+        self.deadline_ts = self.world.clock.now_s() + seconds
+        self.within_s = seconds
+        if request.deadline_ts is not None and request.deadline_ts < self.deadline_ts:
+            self.deadline_ts, self.within_s = request.deadline_ts, request.deadline_s
 
     def deadline_passed(self, server: str, operation: str, last: str) -> DeadlineError:
         """The error for a condition that did not come about in time; `last` is how it stood then."""
-        return DeadlineError(server=server, operation=operation, last=last, within_s=self.within_s)
+        within = None if self.within_s is None else set_time(self.within_s)
+        return DeadlineError(server=server, operation=operation, last=last, within=within)
 
     def forget_session(self, session: SessionFacts) -> None:
         """A session was retired: its server exports it no more."""

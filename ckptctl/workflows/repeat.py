@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Literal
 
 from ckptctl.domain.config import RunConfig
@@ -200,9 +200,9 @@ class _Rounds:
     async def _outcome(self) -> TransactionResult | CkptctlError:
         """One attempt. Whoever asks for the end meanwhile bounds it, and whoever asks again gives it up."""
         request, clock = self._request, self._setting.world.clock
-        if self._wishes.is_ending:
-            own_ts = clock.now_s() + self._every.last_within_s
-            request = replace(request, deadline_ts=min(own_ts, request.deadline_ts or own_ts))
+        is_bounded = self._wishes.is_ending
+        if is_bounded:
+            request = request.within(self._every.last_within_s, clock.now_s())
         task = asyncio.ensure_future(take_snapshot(self._setting.world, self._setting.config, request))
         bound: asyncio.Future[None] | None = None
         try:
@@ -211,7 +211,7 @@ class _Rounds:
                 if "end" in self._wishes.asked or (bound is not None and bound.done()):
                     task.cancel()
                     break
-                if self._wishes.is_ending and bound is None and request is self._request:
+                if self._wishes.is_ending and bound is None and not is_bounded:
                     bound = asyncio.ensure_future(clock.sleep(self._every.last_within_s))
                 waited = asyncio.ensure_future(self._wishes.changed.wait())
                 await asyncio.wait({task, waited, *(() if bound is None else (bound,))}, return_when="FIRST_COMPLETED")

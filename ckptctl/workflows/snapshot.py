@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 
+from ckptctl.domain.amounts import set_time
 from ckptctl.domain.config import RunConfig
 from ckptctl.domain.participant import AgentCommitReply, ResourcesCommitReply
 from ckptctl.domain.plan import Plan
@@ -66,7 +67,7 @@ async def _begin_in_time(world: World, config: RunConfig, request: SnapshotReque
         raise DeadlineError(
             server="the cluster",
             operation="discovery",
-            within_s=left_s,
+            within=None if request.deadline_s is None else set_time(request.deadline_s),
             last="the bound was given from outside (`--deadline`); nothing was changed",
             hint="give more time with `--deadline`, or see with `ckptctl inspect --live` who does not answer",
             cause=error,

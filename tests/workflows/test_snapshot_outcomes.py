@@ -396,7 +396,7 @@ def test_a_deadline_from_outside_bounds_everything(tmp_path) -> None:
     async def scenario(gym):
         limit = time.time() + 20
         result, wire = await attempt(gym, SnapshotRequest(deadline_ts=limit))
-        late, _ = await attempt(gym, SnapshotRequest(deadline_ts=time.time() - 1))
+        late, _ = await attempt(gym, SnapshotRequest(deadline_ts=time.time() - 1, deadline_s=0.001))
         assert_untouched(gym, ["snapshot_000001"])
         return limit, result, wire, late
 
@@ -405,6 +405,7 @@ def test_a_deadline_from_outside_bounds_everything(tmp_path) -> None:
     assert "published" == result.outcome
     assert all(item.body["deadline_ts"] <= limit for item in wire.sent if "deadline_ts" in item.body)
     assert 30 == late.exit_code
+    assert late.message.startswith("the deadline of 1 ms passed")
     assert "nothing was changed" in late.message
 
 

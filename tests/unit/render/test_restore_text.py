@@ -94,7 +94,7 @@ def test_many_sessions_are_cut_unless_asked_for():
     assert "  15 restored sessions that no continuation claims, remembered for the next snapshot:" in short
     assert "    and 5 more (`--verbose` lists them all)" in short
     assert [SHOWN, SHOWN + 5] == [sum(line.startswith("    counter: ") for line in lines) for lines in (short, long)]
-    assert "  3    restore-controller: 0.2500 s" in long
+    assert "  3    restore-controller: 250 ms" in long
 
 
 def test_a_plan_is_told_as_what_would_be_done():
