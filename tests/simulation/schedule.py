@@ -20,7 +20,7 @@ from ckptctl.workflows.restore import restore
 from ckptctl.workflows.snapshot import take_snapshot
 from tests.fakes.mortal import DeadError
 from tests.simulation import sandbox
-from tests.simulation.cluster import PARTICIPANTS, RUN_DIR, Cluster, Machine, Run
+from tests.simulation.cluster import PARTICIPANTS, RUN_DIR, WORKER, Cluster, Machine, Run
 from tests.simulation.disk import Disk, Loss
 from tests.simulation.faults import begin_of
 from tests.simulation.invariants import DIED, Invariants, Outcome
@@ -30,7 +30,10 @@ from tests.simulation.stretches import Stepper
 from tests.simulation.virtual_loop import DeadlockError, VirtualLoop
 from tests.simulation.weather import Weather
 
+SUPERVISED = (WORKER, *PARTICIPANTS)
 LONGEST_RUN_S = 3000.0
+RESTARTED_AFTER_S = 20.0
+"""When a supervisor has started a dead participant again: before the rollouts that need it have failed so often that they are given up."""
 
 
 class Schedule:
@@ -78,6 +81,14 @@ class Schedule:
         if process.party != COORDINATOR:
             self.deaths.append(process.name)
         self.kernel.kill(process)
+        if process.name in SUPERVISED:
+            context = contextvars.copy_context()
+            context.run(ACTING.set, None)
+            self.loop.call_later(RESTARTED_AFTER_S, self._start_again, self.cluster, process.name, context=context)
+
+    def _start_again(self, cluster: Cluster | None, name: str) -> None:
+        if cluster is not None and cluster is self.cluster and cluster.is_up("controller") and not cluster.is_up(name):
+            cluster.start_participant(name)
 
     def power(self) -> None:
         """The power fails: everything dies and the disk loses what it may."""
@@ -256,7 +267,7 @@ class Schedule:
             process.clock_offset_s = 0.0
         self.kernel.server_offset_s = 0.0
         if self.cluster is not None and self.cluster.is_up("controller"):
-            for name in ("worker-0", *PARTICIPANTS):
+            for name in SUPERVISED:
                 if not self.cluster.is_up(name):
                     self.cluster.start_participant(name)
 
