@@ -103,17 +103,42 @@ def _archive_at(folder: str, checkpoint_dir: str, world: World) -> Archive:
     return Archive(real, LocalStore(real), lambda: PackedReader(LocalStore(real), world.limits, world.room), inside)
 
 
-def _retire_sessions(settings: Settings, *, break_lock: bool, is_alone: bool) -> None:
+WISHES = {
+    "sessions": frozenset[str](),
+    "undelete": frozenset({"path"}),
+    "pin": frozenset({"path", "reason"}),
+    "unpin": frozenset({"path"}),
+}
+"""What is no collecting, and what each is told with; everything else that was typed would be passed over in silence."""
+ALWAYS = frozenset({"break_lock", "config", "output_format", "output", "verbose", "quiet", "memory", "_metrics"})
+
+
+def _demand_one_wish(ctx: typer.Context) -> None:
+    """Raise UsageError for options that do not go together, defaults that were typed included."""
+    from ckptctl.errors import UsageError
+
+    typed = {}
+    for parameter in ctx.command.params:
+        source = ctx.get_parameter_source(parameter.name or "")
+        if source is not None and source.name == "COMMANDLINE":
+            typed[parameter.name or ""] = parameter
+    for wish, takes in WISHES.items():
+        others = [one for name, one in typed.items() if name != wish and name not in takes | ALWAYS]
+        if wish in typed and others:
+            told = ", ".join("PATH" if one.name == "path" else f"`{max(one.opts, key=len)}`" for one in others)
+            raise UsageError(
+                f"`--{wish}` stands alone, without {told}", hint="run `ckptctl gc` once more, without it, for the rest"
+            )
+
+
+def _retire_sessions(settings: Settings, *, break_lock: bool) -> None:
     """`gc --sessions`: everything but publishing, so the answer is a transaction's."""
     from ckptctl.cli.wiring import run_live
     from ckptctl.domain.transaction import SnapshotRequest
-    from ckptctl.errors import UsageError
     from ckptctl.render.machine import to_json
     from ckptctl.render.transaction_text import transaction_text
     from ckptctl.workflows.snapshot import take_snapshot
 
-    if not is_alone:
-        raise UsageError("`--sessions` stands alone", hint="run `ckptctl gc` once more for the rest")
     request = SnapshotRequest(force=True, sessions_only=True, break_lock=break_lock)
     result = run_live(settings, lambda world, run: take_snapshot(world, run, request))
     settings.notes.transaction(result, None)
@@ -155,11 +180,14 @@ def gc(
     whatever is pinned or used by an unfinished transaction. Every item is listed with every reason.
 
     With --sessions it asks the live servers instead: prepare, retire what no attempt is using, resume.
+
+    --sessions, --undelete, --pin and --unpin collect nothing: each stands alone, and options that say what is collected
+    are refused beside it.
     """
     settings = remember(ctx, config, output_format, output, verbose, quiet, memory)
+    _demand_one_wish(ctx)
     if sessions:
-        others = (path, keep, archive, undelete, pin, unpin, reason, dry_run or None)
-        _retire_sessions(settings, break_lock=break_lock, is_alone=all(item is None for item in others))
+        _retire_sessions(settings, break_lock=break_lock)
         return
     from ckptctl.cli.durations import parse_duration_s
     from ckptctl.cli.offline import run_in

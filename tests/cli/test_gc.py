@@ -186,11 +186,27 @@ def test_a_working_directory_that_is_gone(root, tmp_path) -> None:
         os.chdir(before)
 
 
+@pytest.mark.parametrize("wish", [("--undelete", "x"), ("--pin", "snapshot_000001", "--reason", "x"), ("--unpin", "x")])
+@pytest.mark.parametrize(
+    "other",
+    [("--keep", "1"), ("--min-valid", "1"), ("--grace", "1d"), ("--dry-run",), ("--archive", "/"), ("--sessions",)],
+)
+def test_what_collects_nothing_takes_no_option_of_collecting(root, wish, other) -> None:
+    """Whoever types one expects it to count, were it the default; so it is refused by its name."""
+    ran = run("gc", str(root), *wish, *other)
+
+    assert 2 == ran.status
+    assert f"stands alone, without {'PATH' if other == ('--sessions',) else f'`{other[0]}`'}" in ran.stderr
+    assert not (root / ".ckptctl").exists()
+
+
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (("--sessions", "--dry-run"), "`--sessions` stands alone"),
-        (("--sessions", "--keep", "1"), "`--sessions` stands alone"),
+        (("--sessions", "--dry-run"), "`--sessions` stands alone, without `--dry-run`"),
+        (("--sessions", "--keep", "1"), "`--sessions` stands alone, without `--keep`"),
+        (("--sessions", "--grace", "1d"), "`--sessions` stands alone, without `--grace`"),
+        (("--sessions", "--min-valid", "1"), "`--sessions` stands alone, without `--min-valid`"),
         (("--sessions",), "configuration"),
     ],
 )
