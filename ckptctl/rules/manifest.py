@@ -106,10 +106,11 @@ def check_manifest(evidence: Evidence) -> Iterator[Violation]:
         defects = reading.counter_defects
     for defect in defects:
         yield manifest_defect(defect)
+    schema = "a manifest without a schema" if reading.schema_found is None else f"schema {reading.schema_found}"
     for key in reading.unknown_keys:  # cut proofs are never among them
         if is_our_layout(evidence):
             yield Violation(
-                f"`{MANIFEST_FILE}` has the key `{key}`, which schema {reading.schema_found} does not know: it is ignored",
+                f"`{MANIFEST_FILE}` has the key `{key}`, which {schema} does not know: it is ignored",
                 MANIFEST_FILE,
                 key,
                 expected="no such key",
