@@ -30,7 +30,7 @@ from ckptctl.domain.amounts import set_time
 from ckptctl.domain.finding import DefectError
 from ckptctl.domain.limits import DEFAULT_LIMITS, Limits
 from ckptctl.domain.safe_text import safe, shown
-from ckptctl.domain.traffic import TrafficCount
+from ckptctl.domain.traffic import Asked, TrafficCount
 from ckptctl.errors import (
     REFUSALS,
     CredentialError,
@@ -46,6 +46,8 @@ from ckptctl.ports import Clock
 M = TypeVar("M", bound=BaseModel)
 
 CLOCK_TOLERANCE_S = 5.0
+AS_LONG = 0.9
+"""Of a time limit that has passed: who has been asked for so much of it counts as silent too."""
 _ERROR_BYTES = 1 << 20
 _IDLE_CONNECTION_S = 2.0
 """Shorter than servers keep an idle connection, so that a request does not run into its closing."""
@@ -83,6 +85,10 @@ class Channel:
         """What was asked of servers so far."""
         return self._meter.count()
 
+    def under_way(self) -> tuple[Asked, ...]:
+        """Whom this process waits for just now."""
+        return self._meter.under_way()
+
     def remaining_s(self, deadline_ts: float) -> float:
         """Time left for a call; a passed deadline is a tiny budget, not an error."""
         return max(0.001, deadline_ts - self._clock.now_s())
@@ -110,18 +116,22 @@ class Channel:
         request = self._request(url, method, path, body, query, is_authorised)
         self._warn_of_plain_http(server, url)
         try:
-            with self._meter.request(len(request.content)):
+            with self._meter.request(Asked(server, url, operation), len(request.content)):
                 async with asyncio.timeout(timeout_s):
                     status, headers, data = await self._exchange(request, server, operation)
         except TimeoutError as error:
+            # Whoever else was given all that time is as silent: the first failure of several stops them all.
+            others = tuple(other.told() for other in self._meter.under_way(timeout_s * AS_LONG))
             detail = f"no answer within {set_time(timeout_s)}"
-            raise TimedOutError(server=server, operation=operation, detail=detail, cause=error) from error
+            raise TimedOutError(
+                server=server, operation=operation, url=url, detail=detail, others=others, cause=error
+            ) from error
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
             detail = safe(str(error)) or type(error).__name__
-            raise UnreachableError(server=server, operation=operation, detail=detail, cause=error) from error
+            raise UnreachableError(server=server, operation=operation, url=url, detail=detail, cause=error) from error
         self._compare_clocks(server, headers)
         if status != 200:
-            raise self._refusal(server, operation, status, data)
+            raise self._refusal(server, url, operation, status, data)
         try:
             found = decode_document(data, reply, self._limits, max_bytes=self._limits.reply_bytes)
         except DefectError as error:
@@ -183,14 +193,16 @@ class Channel:
         finally:
             await response.aclose()
 
-    def _refusal(self, server: str, operation: str, status: int, data: bytes) -> ServerRefusedError | UnreachableError:
+    def _refusal(
+        self, server: str, url: str, operation: str, status: int, data: bytes
+    ) -> ServerRefusedError | UnreachableError:
         facts: dict[str, Any] = {"server": server, "operation": operation, "status": status}
         if status == 401:
             return CredentialError(**facts, server_code="401", detail="the control token is missing or wrong")
         if status == 404:
             return RouteMissingError(**facts, server_code="404", detail="there is no such route")
         if status in (502, 503, 504):
-            return UnreachableError(server=server, operation=operation, detail=f"HTTP {status}")
+            return UnreachableError(server=server, operation=operation, url=url, detail=f"HTTP {status}")
         try:
             body = load_object(data, self._limits, max_bytes=_ERROR_BYTES)
         except DefectError:

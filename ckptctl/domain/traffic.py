@@ -1,8 +1,24 @@
-"""How much was asked of servers so far: what the journal records of each step, as the difference of two counts."""
+"""How much was asked of servers so far (what the journal records of each step, as the difference of two counts), and what
+they have not answered yet.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One request to a server."""
+
+    server: str
+    url: str
+    """Of the server, as configured."""
+    operation: str
+
+    def told(self) -> str:
+        """For people."""
+        return f"`{self.server}` ({self.operation} at {self.url})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,10 @@ from ckptctl.errors.base import CkptctlError
 from ckptctl.errors.exit_codes import ExitCode
 
 
+def _named(server: str, url: str | None) -> str:
+    return f"`{server}`" if url is None else f"`{server}` ({url})"
+
+
 class UnreachableError(CkptctlError):
     """A server cannot be reached."""
 
@@ -16,28 +20,47 @@ class UnreachableError(CkptctlError):
     retryable = True
 
     def __init__(
-        self, *, server: str, operation: str, detail: str, hint: str | None = None, cause: BaseException | None = None
+        self,
+        *,
+        server: str,
+        operation: str,
+        detail: str,
+        url: str | None = None,
+        hint: str | None = None,
+        cause: BaseException | None = None,
     ) -> None:
-        self.server, self.operation, self.detail = server, operation, detail
+        self.server, self.operation, self.url, self.detail = server, operation, url, detail
         super().__init__(
-            f"`{server}` cannot be reached for {operation}: {detail}",
+            f"{_named(server, url)} cannot be reached for {operation}: {detail}",
             hint=hint or "check that the server runs and that its url in the configuration is right",
             cause=cause,
         )
 
 
 class TimedOutError(UnreachableError):
-    """A server did not answer in time. Whether the operation was done is unknown: only the same id may be used again."""
+    """A server did not answer in time. Whether the operation was done is unknown: only the same id may be used again.
+
+    `others` names who else was waited for as long, for whoever stops at the first failure.
+    """
 
     code = "timed-out"
 
     def __init__(
-        self, *, server: str, operation: str, detail: str, hint: str | None = None, cause: BaseException | None = None
+        self,
+        *,
+        server: str,
+        operation: str,
+        detail: str,
+        url: str | None = None,
+        others: tuple[str, ...] = (),
+        hint: str | None = None,
+        cause: BaseException | None = None,
     ) -> None:
-        self.server, self.operation, self.detail = server, operation, detail
+        self.server, self.operation, self.url, self.detail = server, operation, url, detail
+        self.others = others
         CkptctlError.__init__(
             self,
-            f"`{server}` did not answer {operation} in time: {detail}",
+            f"{_named(server, url)} did not answer {operation} in time: {detail}",
             hint=hint
             or "the server is there, but slow or stuck: its log says more, `ckptctl inspect --live` its phase",
             cause=cause,
@@ -45,7 +68,10 @@ class TimedOutError(UnreachableError):
 
 
 class DeadlineError(TimedOutError):
-    """A deadline passed while something was waited for; `last` is how it stood then, `within` its length in words."""
+    """A deadline passed while something was waited for; `last` is how it stood then.
+
+    `others` names who else was waited for, `within` is the length of the deadline in words.
+    """
 
     code = "deadline-passed"
 
@@ -55,15 +81,20 @@ class DeadlineError(TimedOutError):
         server: str,
         operation: str,
         last: str,
+        url: str | None = None,
+        others: tuple[str, ...] = (),
         within: str | None = None,
         hint: str | None = None,
         cause: BaseException | None = None,
     ) -> None:
-        self.server, self.operation, self.detail = server, operation, last
+        self.server, self.operation, self.url, self.detail = server, operation, url, last
+        self.others = others
+        at = "" if url is None else f" at {url}"
+        waited_for = ", ".join((f"`{server}` ({operation}{at})", *others))
         length = "" if within is None else f" of {within}"
         CkptctlError.__init__(
             self,
-            f"the deadline{length} passed while waiting for `{server}` ({operation}): {last}",
+            f"the deadline{length} passed while waiting for {waited_for}: {last}",
             hint=hint or "give more time, or see with `ckptctl inspect --live` what it waits for",
             cause=cause,
         )

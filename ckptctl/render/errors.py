@@ -8,7 +8,7 @@ from pydantic import Field
 
 from ckptctl.domain.document import Document
 from ckptctl.domain.safe_text import inert, inert_json, safe
-from ckptctl.errors import CkptctlError, ServerRefusedError
+from ckptctl.errors import CkptctlError, DeadlineError, ServerRefusedError, UnreachableError
 
 
 class ErrorReport(Document):
@@ -27,9 +27,10 @@ class ErrorReport(Document):
 
 def error_report(error: CkptctlError) -> ErrorReport:
     """The machine-readable form of an error."""
-    refusal = error if isinstance(error, ServerRefusedError) else None
-    if refusal is None and isinstance(error.cause, ServerRefusedError):
-        refusal = error.cause
+    chain = (error, error.cause)
+    refusal = next((item for item in chain if isinstance(item, ServerRefusedError)), None)
+    silent = next((item for item in chain if isinstance(item, UnreachableError)), None)
+    told_by = refusal or silent
     return ErrorReport(
         code=error.code,
         exit_code=int(error.exit_code),
@@ -37,7 +38,7 @@ def error_report(error: CkptctlError) -> ErrorReport:
         hint=None if error.hint is None else safe(error.hint),
         retryable=error.retryable,
         cause=error.cause_code,
-        server=None if refusal is None else safe(refusal.server),
+        server=None if told_by is None else safe(told_by.server),
         server_code=None if refusal is None else safe(refusal.server_code),
     )
 
@@ -61,5 +62,7 @@ def error_text(error: CkptctlError) -> str:
 def _because(error: CkptctlError) -> str:
     """What the cause adds to the message; the machine's own words for what the message says already add nothing."""
     text = "" if error.cause is None else str(error.cause)
+    if isinstance(error, DeadlineError) and isinstance(error.cause, UnreachableError):
+        return ""  # a deadline's message tells how it stood last
     said = (text, getattr(error.cause, "strerror", None) or text)
     return "" if any(words in error.message for words in said) else text

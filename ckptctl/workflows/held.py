@@ -30,8 +30,8 @@ class Held:
         return way_to_free(self.checkpoint_id, (phase for _, phase in self.phases))
 
 
-async def observe_held(world: World, own: OwnSection) -> tuple[tuple[Held, ...], tuple[str, ...]]:
-    """Who is held, by id; and the servers that did not answer."""
+async def observe_held(world: World, own: OwnSection) -> tuple[tuple[Held, ...], dict[str, CkptctlError]]:
+    """Who is held, by id; and the servers that did not answer, each with the reason."""
     seen: dict[str, Capabilities | ControllerStatus | CkptctlError] = {**await observe(world, own)}
     try:
         seen["controller"] = await world.controller.status()
@@ -41,5 +41,5 @@ async def observe_held(world: World, own: OwnSection) -> tuple[tuple[Held, ...],
     for server, found in seen.items():
         if not isinstance(found, CkptctlError) and found.active_checkpoint_id is not None:
             phases.setdefault(found.active_checkpoint_id, []).append((server, found.phase))
-    silent = tuple(server for server, found in seen.items() if isinstance(found, CkptctlError))
+    silent = {server: found for server, found in seen.items() if isinstance(found, CkptctlError)}
     return tuple(Held(checkpoint_id, tuple(names)) for checkpoint_id, names in phases.items()), silent

@@ -26,6 +26,7 @@ from ckptctl.errors import (
     DiscoveryRefusedError,
     ExitCode,
     LockHeldError,
+    TimedOutError,
 )
 from ckptctl.planning.config_checks import config_problems
 from ckptctl.planning.discovery import (
@@ -46,6 +47,7 @@ from ckptctl.workflows.world import World
 SILENT_HINT = (
     "look whether that process is there; if it is certainly gone, `--break-lock` of the next command takes over"
 )
+SLOW_HINT = "the server is there, but slow or stuck: its log says more"
 Held = ModelStatus | AgentStatus | ResourcesStatus | CkptctlError
 
 
@@ -253,9 +255,8 @@ def _controller_problems(world: World, config: RunConfig, look: _Look) -> Iterat
 
 
 def _problem(about: str, error: CkptctlError) -> LiveProblem:
-    return LiveProblem(
-        about=about, code=error.code, exit_code=int(error.exit_code), message=error.message, hint=error.hint
-    )
+    hint = SLOW_HINT if type(error) is TimedOutError else error.hint
+    return LiveProblem(about=about, code=error.code, exit_code=int(error.exit_code), message=error.message, hint=hint)
 
 
 def _server(name: str, look: _Look) -> ServerView:

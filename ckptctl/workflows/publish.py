@@ -64,9 +64,11 @@ async def _publish(world: World, config: RunConfig, request: PublishRequest) -> 
 async def _tell_of_foreign_holds(world: World, config: RunConfig) -> None:
     """No journal knows of anything, but a coordinator without one may have left servers held. Raises CheckpointConflictError.
 
-    Servers that do not answer are no concern here: there is nothing to finish with them.
+    Servers that do not answer are told of only: there is nothing to finish with them.
     """
-    held, _ = await observe_held(world, require_own(config))
+    held, silent = await observe_held(world, require_own(config))
+    for error in silent.values():
+        world.notice(f"{error.message}; whether somebody holds it is not known")
     if held:
         raise CheckpointConflictError(
             f"no journal here knows of it, but somebody is {'; '.join(item.told() for item in held)}",

@@ -14,6 +14,7 @@ from ckptctl.domain.amounts import set_time
 from ckptctl.domain.config import RunConfig
 from ckptctl.domain.participant import AgentCommitReply, ResourcesCommitReply
 from ckptctl.domain.plan import Plan
+from ckptctl.domain.traffic import Asked
 from ckptctl.domain.transaction import SnapshotRequest, TransactionCounts, TransactionResult
 from ckptctl.errors import AttemptAbortedError, CkptctlError, DeadlineError, StoppedError
 from ckptctl.planning import snapshot as steps
@@ -60,18 +61,30 @@ async def _begin_in_time(world: World, config: RunConfig, request: SnapshotReque
     if request.deadline_ts is None:
         return await begin(world, config, request)
     left_s = max(0.0, request.deadline_ts - world.clock.now_s())
+    task = asyncio.ensure_future(begin(world, config, request))
     try:
-        async with asyncio.timeout(left_s):
-            return await begin(world, config, request)
-    except TimeoutError as error:
-        raise DeadlineError(
-            server="the cluster",
-            operation="discovery",
-            within=None if request.deadline_s is None else set_time(request.deadline_s),
-            last="the bound was given from outside (`--deadline`); nothing was changed",
-            hint="give more time with `--deadline`, or see with `ckptctl inspect --live` who does not answer",
-            cause=error,
-        ) from error
+        await asyncio.wait({task}, timeout=left_s)
+        if task.done():
+            return task.result()
+        silent = world.under_way()  # asked before the task is stopped, for then nobody is waited for any more
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    raise _not_begun(request, silent)
+
+
+def _not_begun(request: SnapshotRequest, silent: tuple[Asked, ...]) -> DeadlineError:
+    """Whom a snapshot was waiting for that could not begin in time."""
+    first = silent[0] if silent else None
+    return DeadlineError(
+        server="ckptctl" if first is None else first.server,
+        operation="discovery" if first is None else first.operation,
+        url=None if first is None else first.url,
+        others=tuple(other.told() for other in silent[1:]),
+        within=None if request.deadline_s is None else set_time(request.deadline_s),
+        last="the bound was given from outside (`--deadline`); nothing was changed",
+        hint="give more time with `--deadline`, or see with `ckptctl inspect --live` who does not answer",
+    )
 
 
 async def _is_recent(world: World) -> bool:

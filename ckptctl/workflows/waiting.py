@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
-from ckptctl.errors import DeadlineError, MalformedReplyError, UnreachableError
+from ckptctl.errors import DeadlineError, MalformedReplyError, TimedOutError, UnreachableError
 from ckptctl.workflows.world import World
 
 R = TypeVar("R")
@@ -57,8 +57,14 @@ async def ask(world: World, deadline_ts: float, call: Callable[[], Awaitable[R]]
             if attempt == LOST_REPLY_TRIES:
                 raise
             if not await pauses.wait(deadline_ts):
-                last = error.detail
-                raise DeadlineError(server=error.server, operation=error.operation, last=last, cause=error) from error
+                raise DeadlineError(
+                    server=error.server,
+                    operation=error.operation,
+                    last=error.detail,
+                    url=error.url if isinstance(error, UnreachableError) else None,
+                    others=error.others if isinstance(error, TimedOutError) else (),
+                    cause=error,
+                ) from error
     raise AssertionError("the last attempt returns or raises")
 
 

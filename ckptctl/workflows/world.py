@@ -9,7 +9,7 @@ from operator import eq
 
 from ckptctl.domain.limits import DEFAULT_LIMITS, Limits
 from ckptctl.domain.memory_room import UNBOUNDED, MemoryRoom
-from ckptctl.domain.traffic import NO_TRAFFIC, TrafficCount
+from ckptctl.domain.traffic import NO_TRAFFIC, Asked, TrafficCount
 from ckptctl.ports import Clock, Controller, Journal, Lock, Observer, Participants, Progress, SnapshotStore
 
 
@@ -23,6 +23,10 @@ def _new_nonce() -> str:
 
 def _no_traffic() -> TrafficCount:
     return NO_TRAFFIC
+
+
+def _nothing_asked() -> tuple[Asked, ...]:
+    return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +54,8 @@ class World:
     """No more of a snapshot is read than there is room for in memory."""
     traffic: Callable[[], TrafficCount] = _no_traffic
     """What this process has asked of servers so far."""
+    under_way: Callable[[], tuple[Asked, ...]] = _nothing_asked
+    """Of that, what they have not answered yet."""
 
 
 def with_warnings(world: World) -> tuple[World, list[str]]:

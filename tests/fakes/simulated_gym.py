@@ -176,6 +176,7 @@ class Simulated:
                 controller=HttpController(channel, own.controller.url, control_timeout_s=own.control_timeout_s),
                 notice=self.notices.append,
                 traffic=channel.traffic,
+                under_way=channel.under_way,
             )
             yield made, wire
 

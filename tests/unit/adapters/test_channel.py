@@ -253,7 +253,9 @@ def test_lost_connections_are_unreachable() -> None:
             yield b'{"state":'
             raise httpx2.ReadError("reset by peer")
 
-    with pytest.raises(UnreachableError, match="`s` cannot be reached for agent-checkpoint/resume: refused"):
+    with pytest.raises(
+        UnreachableError, match=r"`s` \(http://127.0.0.1:1\) cannot be reached for agent-checkpoint/resume: refused"
+    ):
         World(refuse).resume()
     with pytest.raises(UnreachableError, match="reset by peer"):
         World(lambda request: httpx2.Response(200, stream=Torn())).resume()
