@@ -10,7 +10,7 @@ import io
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -18,11 +18,14 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from ckptctl.domain.safe_text import inert
+from ckptctl.render.lines import HANG, broken, indent_of, pieces
 
 PIPE_WIDTH = 160
 """Width of tables where there is no terminal; running text is not wrapped there at all."""
-NARROWEST = 20
-"""Columns that a line gets at least, however narrow the terminal and deep the indent."""
+GAP = 2
+"""Columns between those of a table."""
+_FILLING = re.compile(r"(?: |\x1b\[[0-9;]*m)+$", re.MULTILINE)
+"""What ends a line and shows nothing, with the codes in it."""
 
 
 def render(draw: Callable[[Console], None], *, to_terminal: bool | None = None, width: int | None = None) -> str:
@@ -42,8 +45,8 @@ def render(draw: Callable[[Console], None], *, to_terminal: bool | None = None, 
         legacy_windows=False,
     )
     draw(console)
-    text = buffer.getvalue()
-    return text if terminal else inert(re.sub(r" +$", "", text, flags=re.MULTILINE))  # tables pad their last column
+    text = _FILLING.sub(lambda found: found.group().replace(" ", ""), buffer.getvalue())  # tables pad their last column
+    return text if terminal else inert(text)
 
 
 def has_blocks() -> bool:
@@ -63,39 +66,27 @@ def say(console: Console, text: str | Text, indent: int = 2, *, style: str = "")
     if not console.is_terminal:
         console.print(Text.assemble(" " * indent, line))
         return
-    for place, part in enumerate(_pieces(line, console.width - indent, console.width - indent - 2)):
-        console.print(Text.assemble(" " * (indent if place == 0 else indent + 2), part))
+    room = console.width - indent
+    for place, part in enumerate(pieces(line.plain, room, room - HANG)):
+        piece = line[part.start : part.stop]
+        before = indent_of(piece.plain, indent + (HANG if place else 0), console.width)
+        console.print(Text.assemble(" " * before, piece))
 
 
-def _pieces(line: Text, first_width: int, width: int) -> Iterator[Text]:
-    """The line broken at blanks; a word that is wider than the room for it is left whole."""
-    text, start, room = line.plain, 0, max(NARROWEST, first_width)
-    while cell_len(text[start:]) > room:
-        end = _last_blank(text, start, room)
-        if end < 0:
-            break
-        yield line[start:end]
-        start, room = end + 1, max(NARROWEST, width)
-    yield line[start:]
+def flow(text: str, *, to_terminal: bool | None = None, width: int | None = None) -> str:
+    """Plain text whose lines are already made: as it is in a pipe, broken between words on a terminal."""
 
+    def draw(console: Console) -> None:
+        console.print(
+            broken(text.removesuffix("\n"), console.width) if console.is_terminal else text.removesuffix("\n")
+        )
 
-def _last_blank(text: str, start: int, room: int) -> int:
-    """Where to break what begins at `start`: the last blank that leaves no more than fits, else the first one; -1 for none."""
-    used, found = 0, -1
-    for place in range(start, len(text)):
-        if text[place] == " " and place > start:
-            if used > room:
-                return found if found >= 0 else place
-            found = place
-        elif used > room and found >= 0:
-            return found
-        used += cell_len(text[place])
-    return found
+    return render(draw, to_terminal=to_terminal, width=width)
 
 
 def open_table(*titles: str, right: frozenset[str] = frozenset(), fold: frozenset[str] = frozenset()) -> Table:
     """A table without lines. Columns in `fold` break between words where the width ends; the others stay whole."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="dim")
     for title in titles:
         table.add_column(
             title,
@@ -107,18 +98,40 @@ def open_table(*titles: str, right: frozenset[str] = frozenset(), fold: frozense
 
 
 def draw_table(console: Console, table: Table) -> None:
-    """Print a table, wider than the terminal rather than with anything cut or broken inside a word."""
+    """Print a table with nothing cut or broken inside a word; where a terminal is too narrow for that, row below row."""
     for column in table.columns:
         column.min_width = max(column.min_width or 0, _least_width(column))
-    padding = 2 * (len(table.columns) - 1)
-    needed = sum(column.min_width or 0 for column in table.columns) + padding
+    needed = sum(column.min_width or 0 for column in table.columns) + GAP * (len(table.columns) - 1)
+    if console.is_terminal and needed > console.width and len(table.columns) > 1:
+        _draw_rows(console, table)
+        return
     before = console.width
     console.width = max(before, needed)
     console.print(table)
     console.width = before
 
 
+def _draw_rows(console: Console, table: Table) -> None:
+    """Each row as a line of its first cell, with the others named below it."""
+    titles = [str(column.header).strip() for column in table.columns]
+    for cells in zip(*(column.cells for column in table.columns), strict=True):
+        first, *others = (_text_of(cell) for cell in cells)
+        indent = len(first.plain) - len(first.plain.lstrip(" "))
+        say(console, first[indent:], indent)
+        told = [
+            Text.assemble((f"{title} " if title else "", "dim"), cell)
+            for title, cell in zip(titles[1:], others, strict=True)
+            if cell.plain.strip(" -")
+        ]
+        if told:
+            say(console, Text(", ").join(told), indent + HANG)
+
+
+def _text_of(cell: object) -> Text:
+    return cell.copy() if isinstance(cell, Text) else Text(str(cell))
+
+
 def _least_width(column: Column) -> int:
     lines = [line for cell in (column.header, *column.cells) for line in str(cell).split("\n")]
-    pieces = lines if column.no_wrap else [word for line in lines for word in line.split()]
-    return max((cell_len(piece) for piece in pieces), default=0)
+    parts = lines if column.no_wrap else [word for line in lines for word in line.split()]
+    return max((cell_len(part) for part in parts), default=0)

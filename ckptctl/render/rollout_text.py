@@ -206,7 +206,9 @@ def _draw_calls(console: Console, attempt: StoryAttempt, verbose: int) -> None:
         return
     rows = {row.key: row for row in attempt.rows}
     right = frozenset({"new", "tokens", "weights"})
-    table = open_table("    model call", "after", "new", "tokens", "weights", "staged row", right=right)
+    table = open_table(
+        "    model call", "after", "new", "tokens", "weights", "staged row", right=right, fold=frozenset({"staged row"})
+    )
     shown = attempt.calls if verbose else attempt.calls[-ROWS_SHOWN:]
     if len(attempt.calls) > len(shown):
         say(
