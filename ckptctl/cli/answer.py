@@ -91,6 +91,8 @@ class Aside:
 
     def write(self, text: str) -> int:
         """Write `text`, or nothing."""
+        if text.startswith(OVERWRITE) and text.endswith("\n"):
+            text = OVERWRITE + self._broken(text[len(OVERWRITE) :])
         if Aside._has_moving_line and not text.startswith("\r"):
             text = OVERWRITE + text
         Aside._has_moving_line = text != OVERWRITE and not text.endswith("\n")
@@ -100,6 +102,20 @@ class Aside:
         except (OSError, ValueError):
             sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123 - as stdout
         return len(text)
+
+    def say(self, text: str, red: str = "") -> None:
+        """Write whole lines for people; on a terminal they are broken between words, and `red` begins them in colour."""
+        text = self._broken(text)
+        if red and self.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb":
+            text = f"\x1b[1;31m{red}\x1b[0m{text.removeprefix(red)}"
+        self.write(text)
+
+    def _broken(self, text: str) -> str:
+        if not self.isatty():
+            return text
+        from ckptctl.render.lines import broken
+
+        return broken(text, self.columns())
 
     def clear(self) -> None:
         """Take a moving line away, because something else is about to be shown on the same terminal."""
@@ -124,4 +140,4 @@ class Aside:
 def note(settings: Settings, text: str) -> None:
     """Write something that is not the answer, on one line."""
     if not settings.quiet:
-        Aside().write(inert(safe(text)) + "\n")
+        Aside().say(inert(safe(text)) + "\n")

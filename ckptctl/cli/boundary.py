@@ -6,6 +6,7 @@ It sits in `invoke` of the group class, because only there it gives the right co
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Sequence
 from traceback import print_exception, walk_tb
@@ -38,7 +39,10 @@ def report_error(error: CkptctlError, *, as_json: bool) -> None:
     """Write one error to stderr."""
     from ckptctl.render.errors import error_json, error_text
 
-    Aside().write(error_json(error) if as_json else error_text(error))
+    if as_json:
+        Aside().write(error_json(error))
+    else:
+        Aside().say(error_text(error), red=f"error[{error.code}]")
 
 
 class BoundaryGroup(TyperGroup):
@@ -89,7 +93,7 @@ class BoundaryGroup(TyperGroup):
         windows_expand_args: bool = True,
         **extra: Any,
     ) -> Any:
-        """As typer's, but usage errors are JSON too where JSON was asked for, and help into a closed pipe is 141."""
+        """As typer's, but usage errors look like all others, also as JSON, and help into a closed pipe is 141."""
         words = self.words = list(sys.argv[1:] if args is None else args)
         notes = self.notes = RunNotes()
         status: Any = int(ExitCode.BUG)
@@ -123,16 +127,13 @@ class BoundaryGroup(TyperGroup):
         windows_expand_args: bool,
         **extra: Any,
     ) -> Any:
-        words = self.words
-        as_json = wants_json(words) and standalone_mode
         try:
-            status = super().main(
-                args, prog_name, complete_var, standalone_mode and not as_json, windows_expand_args, **extra
-            )
+            status = super().main(args, prog_name, complete_var, False, windows_expand_args, **extra)
         except TyperException as problem:
-            if not as_json:
+            if not standalone_mode:
                 raise
-            report_error(UsageError(problem.format_message(), hint="see `ckptctl --help`"), as_json=True)
+            named = next((word for word in self.words if word in self.commands), None)
+            _report_usage(problem, "ckptctl" if named is None else f"ckptctl {named}", as_json=wants_json(self.words))
             sys.exit(int(ExitCode.USAGE))
         except BrokenPipeError:
             abandon_stdout()
@@ -144,7 +145,7 @@ class BoundaryGroup(TyperGroup):
             if isinstance(end.__context__, BrokenPipeError):  # typer makes a status 1 of it
                 sys.exit(int(ExitCode.BROKEN_PIPE))
             raise
-        if as_json:
+        if standalone_mode:
             sys.exit(status if isinstance(status, int) else 0)
         return status
 
@@ -175,6 +176,21 @@ def _stream_of(error: OSError) -> object:
     """The stream that typer's own `echo` was writing to; after a failure the stream itself does not show it."""
     found = [frame.f_locals.get("file") for frame, _ in walk_tb(error.__traceback__) if frame.f_code.co_name == "echo"]
     return found[-1] if found else None
+
+
+def _report_usage(problem: TyperException, command: str, *, as_json: bool) -> None:
+    """An error of the parser in the form of all others; a command that does nothing by itself shows its help instead.
+
+    `command` is the one to ask for help where the parser does not know: it names none for an option without its value.
+    """
+    told = problem.format_message()
+    if told.startswith("Usage: ") and not as_json:
+        Aside().write(f"{told}\n")
+        return
+    words = re.sub(r"\s*\n\s*", " ", told).replace("(Possible options: ", "(possible options: ")
+    known = getattr(getattr(problem, "ctx", None), "command_path", command)
+    hint = f"see `{known} --help`"
+    report_error(UsageError(words[:1].lower() + words[1:].rstrip("."), hint=hint), as_json=as_json)
 
 
 def _reword(problem: TyperException) -> None:

@@ -219,7 +219,7 @@ def _write_bundle(settings: Settings, path: str, bundle: str, level: LevelName |
     )
     size_bytes = write_bundle(offline_world(settings, checkpoint_dir_of(snapshot)), LocalStore(folder), request)
     if not settings.quiet:
-        Aside().write(f"bundle: {safe(file)} ({size_bytes} bytes)\n")
+        Aside().say(f"bundle: {safe(file)} ({size_bytes} bytes)\n")
 
 
 def _show_live(settings: Settings) -> int:

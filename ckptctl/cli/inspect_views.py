@@ -130,7 +130,7 @@ def write_html(
     data = html_page(found).encode()
     write_to(file, data)
     if not settings.quiet:
-        Aside().write(f"page: {safe(os.path.realpath(file))} ({len(data)} bytes)\n")
+        Aside().say(f"page: {safe(os.path.realpath(file))} ({len(data)} bytes)\n")
     answer = found.inspection if rollout is None else found.rollouts[0]
     if settings.format == "json":
         emit(settings, to_json(answer))

@@ -189,7 +189,7 @@ def write_metrics(notes: RunNotes, status: int, *, is_going_on: bool = False) ->
     try:
         write_to(notes.path, metrics_text(_facts(notes, status, is_going_on=is_going_on)).encode())
     except CkptctlError as error:
-        Aside().write(inert(f"warning: the metrics were not written: {safe(error.message)}\n"))
+        Aside().say(inert(f"warning: the metrics were not written: {safe(error.message)}\n"))
 
 
 def _facts(notes: RunNotes, status: int, *, is_going_on: bool) -> Any:

@@ -128,7 +128,7 @@ def notice_of(settings: Settings) -> Callable[[str], None]:
 
     def notice(text: str) -> None:
         if settings.format != "json" or settings.verbose:
-            Aside().write(inert(f"warning: {safe(text)}\n"))
+            Aside().say(inert(f"warning: {safe(text)}\n"))
 
     return notice
 

@@ -1,0 +1,69 @@
+"""What a person sees on a real terminal: a pseudo-terminal of a given width, and a process of its own in it."""
+
+import fcntl
+import os
+import pty
+import re
+import struct
+import subprocess
+import termios
+from contextlib import suppress
+
+import pytest
+
+from tests.command_line import REPOSITORY, clean_environment, command
+from tests.goldens import SAMPLES
+
+FAR = "a-directory-with-a-long-name/another-one/runs/mine"
+
+
+def seen(*words: str, columns: int, environment: dict[str, str] | None = None) -> str:
+    """Everything that a command writes to its terminal, both streams."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    env = clean_environment() | {"PYTHONPATH": str(REPOSITORY), "TERM": "xterm-256color", **(environment or {})}
+    for name in ("COLUMNS", "TERMINAL_WIDTH"):
+        env.pop(name)
+    process = subprocess.Popen(command(*words), cwd=SAMPLES, env=env, stdin=theirs, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    data = b""
+    with suppress(OSError):  # the end, on Linux
+        while part := os.read(ours, 65536):
+            data += part
+    process.wait(timeout=60)
+    os.close(ours)
+    return data.decode().replace("\r\n", "\n")
+
+
+@pytest.mark.parametrize("columns", [40, 80])
+def test_an_error_is_broken_between_words(columns):
+    """Message and hint, with what follows indented."""
+    told = seen("validate", FAR, columns=columns, environment={"NO_COLOR": "1"})
+
+    words = told.split("\n")
+    assert told.startswith("error[nothing-there]: no such path:\n  `")
+    assert [] == [line for line in words if len(line) > columns and " " in line.strip()]
+    assert re.search(r"\nhint: give a snapshot [^\n]*\n  \S", told)
+
+
+@pytest.mark.parametrize(
+    ("environment", "head"),
+    [
+        ({}, "\x1b[1;31merror[usage]\x1b[0m: "),
+        ({"NO_COLOR": "1"}, "error[usage]: "),
+        ({"TERM": "dumb"}, "error[usage]: "),
+    ],
+)
+def test_an_error_is_red_where_colour_is_wanted(environment, head):
+    """Nothing else of it is coloured."""
+    told = seen("validate", "--sideways", columns=80, environment=environment)
+
+    assert f"{head}no such option: --sideways\n\nhint: see `ckptctl validate --help`\n" == told
+
+
+def test_json_on_a_terminal_stays_one_line():
+    """It is for programs, whoever looks on."""
+    told = seen("validate", FAR, "--format", "json", columns=40)
+
+    assert 1 == told.count("\n")
+    assert "\x1b" not in told
