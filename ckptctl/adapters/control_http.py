@@ -13,9 +13,11 @@ from typing import TypeVar
 from pydantic import BaseModel
 
 from ckptctl.adapters.channel import Channel
+from ckptctl.adapters.other_role import explained
 from ckptctl.domain.document import LenientDocument
 from ckptctl.domain.manifest import ArtifactReference
 from ckptctl.domain.participant import (
+    PREFIX,
     AcknowledgeBody,
     AcknowledgeReply,
     AgentCommitReply,
@@ -49,7 +51,6 @@ from ckptctl.errors import (
 
 M = TypeVar("M", bound=BaseModel)
 
-PREFIX = "/ng-control/v1"
 GENERATION_B = "this Gym deployment speaks control protocol generation B; ckptctl speaks generation A"
 
 
@@ -67,11 +68,11 @@ class HttpParticipants:
             return await self._get(
                 server, "capabilities", Capabilities, {}, self._control_timeout_s, is_authorised=False
             )
-        except RouteMissingError:
+        except RouteMissingError as error:
             if await self._is_generation_b(server):
                 hint = f"`{server}` has the routes of generation B: it needs a coordinator of that generation"
                 raise DiscoveryRefusedError(GENERATION_B, hint=hint) from None
-            raise
+            raise await self._explained(error) from error
 
     async def model_pause(self, server: str, checkpoint_id: str, deadline_ts: float) -> PauseReply:
         """`POST model-admission/pause`."""
@@ -195,8 +196,15 @@ class HttpParticipants:
         return await self._send(server, route, body, reply, self._channel.remaining_s(body.deadline_ts))
 
     async def _send(self, server: str, route: str, body: BaseModel, reply: type[M], timeout_s: float) -> M:
-        path = f"{PREFIX}/{route}"
-        return await self._channel.call(server, self._urls[server], "POST", path, reply, timeout_s=timeout_s, body=body)
+        path, url = f"{PREFIX}/{route}", self._urls[server]
+        try:
+            return await self._channel.call(server, url, "POST", path, reply, timeout_s=timeout_s, body=body)
+        except RouteMissingError as error:
+            raise await self._explained(error) from error
+
+    async def _explained(self, error: RouteMissingError) -> RouteMissingError:
+        key = f"`{error.server}` in `ckptctl.participants`"
+        return await explained(self._channel, self._urls[error.server], key, error)
 
     async def _get(
         self,
@@ -208,16 +216,21 @@ class HttpParticipants:
         *,
         is_authorised: bool = True,
     ) -> M:
-        return await self._channel.call(
-            server,
-            self._urls[server],
-            "GET",
-            f"{PREFIX}/{route}",
-            reply,
-            timeout_s=timeout_s,
-            query=query or None,
-            is_authorised=is_authorised,
-        )
+        try:
+            return await self._channel.call(
+                server,
+                self._urls[server],
+                "GET",
+                f"{PREFIX}/{route}",
+                reply,
+                timeout_s=timeout_s,
+                query=query or None,
+                is_authorised=is_authorised,
+            )
+        except RouteMissingError as error:
+            if not is_authorised:
+                raise  # a question of what the server is: whoever asks knows what to make of it
+            raise await self._explained(error) from error
 
     async def _is_generation_b(self, server: str) -> bool:
         """Generation B answers 200 or 401 to a status route that generation A does not have."""

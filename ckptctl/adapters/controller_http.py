@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
 from ckptctl.adapters.channel import Channel
+from ckptctl.adapters.other_role import CONTROLLER as SERVER
+from ckptctl.adapters.other_role import explained
 from ckptctl.domain.controller import (
     PREFIX,
     AcknowledgementsReply,
@@ -32,12 +34,9 @@ from ckptctl.domain.controller import (
 )
 from ckptctl.domain.manifest import ArtifactReference
 from ckptctl.domain.participant import CommonBody, CompletionReceipt
-from ckptctl.errors import CredentialError, MalformedReplyError
+from ckptctl.errors import CredentialError, MalformedReplyError, RouteMissingError
 
 M = TypeVar("M", bound=BaseModel)
-
-SERVER = "controller"
-"""How errors and notices call it."""
 
 
 class HttpController:
@@ -131,22 +130,19 @@ class HttpController:
         return await self._send(route, body, reply, self._channel.remaining_s(body.deadline_ts))
 
     async def _send(self, route: str, body: BaseModel, reply: type[M], timeout_s: float) -> M:
-        path = f"{PREFIX}/{route}"
-        return await self._channel.call(SERVER, self._url, "POST", path, reply, timeout_s=timeout_s, body=body)
+        return await self._call("POST", route, reply, timeout_s=timeout_s, body=body)
 
     async def _get(
         self, route: str, reply: type[M], query: Mapping[str, str] | None = None, *, is_authorised: bool = True
     ) -> M:
-        return await self._channel.call(
-            SERVER,
-            self._url,
-            "GET",
-            f"{PREFIX}/{route}",
-            reply,
-            timeout_s=self._control_timeout_s,
-            query=query,
-            is_authorised=is_authorised,
-        )
+        timeout_s = self._control_timeout_s
+        return await self._call("GET", route, reply, timeout_s=timeout_s, query=query, is_authorised=is_authorised)
+
+    async def _call(self, method: str, route: str, reply: type[M], **how: Any) -> M:
+        try:
+            return await self._channel.call(SERVER, self._url, method, f"{PREFIX}/{route}", reply, **how)
+        except RouteMissingError as error:
+            raise await explained(self._channel, self._url, "`ckptctl.controller.url`", error) from error
 
 
 def _page(limit: int, after: str | None) -> dict[str, str]:

@@ -24,6 +24,7 @@ from ckptctl.domain.document import (
 )
 from ckptctl.domain.manifest import ArtifactReference, Component
 
+PREFIX = "/ng-control/v1"
 FEATURE_ACKNOWLEDGEMENT = "completed_result_acknowledgement"
 FEATURE_CONTINUATION_INDEX = "agent_continuation_index_v1"
 FEATURE_DISCARD = "discard_restored_continuation_v1"

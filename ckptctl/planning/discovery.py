@@ -227,10 +227,20 @@ def _restart_only(topology: Topology) -> Iterator[Refusal]:
 
 
 def _names(found: tuple[DiscoveredParticipant, ...]) -> Iterator[Refusal]:
+    listed = {item.server_name for item in found}
     for item in found:
         if item.capabilities.component == RESOURCES and item.capabilities.name != item.server_name:
             text = (
                 f"resources server `{item.server_name}` calls itself `{item.capabilities.name}`: "
                 "continuations name it by the one, the topology by the other"
             )
-            yield Refusal(8, text, f"list it as `{item.capabilities.name}` under `ckptctl.participants`")
+            yield Refusal(8, text, _where_to_list(item, listed))
+
+
+def _where_to_list(item: DiscoveredParticipant, listed: set[str]) -> str:
+    name = item.capabilities.name
+    if name in listed:
+        return (
+            f"`{item.server_name}` in `ckptctl.participants` seems to have the url of `{name}`, which is listed as well"
+        )
+    return f"list it as `{name}` under `ckptctl.participants`"

@@ -143,6 +143,14 @@ def test_several_refusals_are_told_together() -> None:
     assert "also: agent `simple_agent` is stateless" in error.value.hint
 
 
+def test_exchanged_urls_are_suspected_where_both_names_are_listed() -> None:
+    """A resources server under the name of the agent, whose own name is listed too."""
+    found = [model(), agent("counter", name="simple_agent"), resources("simple_agent", name="counter")]
+    [refusal] = topology_refusals(topology_of(found))
+
+    assert "`simple_agent` in `ckptctl.participants` seems to have the url of `counter`" in refusal.hint
+
+
 def test_features_matter_only_where_they_are_needed() -> None:
     """Without a restart_only server an agent need not be able to discard."""
     assert () == topology_refusals(topology_of([model(), agent(features=AGENT_FEATURES[:2]), resources()]))
