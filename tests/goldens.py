@@ -4,9 +4,11 @@ it answers on the frozen samples: `exit`, `stdout`, `stderr`. Only `python -m te
 The cases run in a copy of the samples, which none of them changes, and whose place is written `SAMPLES` in the answers. A case may say in `env` what is set.
 """
 
+import os
 import re
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +18,7 @@ from tests.command_line import Ran, run
 HERE = Path(__file__).resolve().parent
 SAMPLES, GOLDEN = HERE / "samples", HERE / "cli" / "golden"
 ANSWERS = ("exit", "stdout", "stderr")
+TWO_HOURS_S = 7200
 
 
 def cases() -> list[Path]:
@@ -30,10 +33,13 @@ def name_of(case: Path) -> str:
 
 @contextmanager
 def copied_samples() -> Iterator[Path]:
-    """A copy of the samples; its files are as new as if they had just been written."""
+    """A copy of the samples; its files are as new as if they had just been written, but for deletions that broke off long ago."""
     with tempfile.TemporaryDirectory(prefix="ckptctl-samples-") as scratch:
         place = Path(scratch).resolve() / "samples"
         shutil.copytree(SAMPLES, place, copy_function=shutil.copyfile)
+        for leftover in place.rglob("trash_snapshot_*"):
+            for path in (*leftover.rglob("*"), leftover):
+                os.utime(path, (time.time() - TWO_HOURS_S,) * 2)
         yield place
 
 

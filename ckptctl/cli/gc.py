@@ -49,7 +49,11 @@ MinValidOption = Annotated[
 ]
 GraceOption = Annotated[
     str,
-    typer.Option("--grace", metavar="DURATION", help="How long the trash is kept, and an abandoned tmp_ left alone."),
+    typer.Option(
+        "--grace",
+        metavar="DURATION",
+        help="How long the trash is kept, and an abandoned tmp_ left alone (at least 1h: its writer may be alive).",
+    ),
 ]
 DryRunOption = Annotated[
     bool, typer.Option("--dry-run", help="Print what would be kept and deleted, and change nothing.")
@@ -176,8 +180,9 @@ def gc(
 ) -> None:
     """Delete old snapshots and leftovers of interrupted work: first into .ckptctl/trash, after a grace period for good.
 
-    The newest valid snapshot of an anchor always stays (of bootstrap until a durable step has a valid one), and so does
-    whatever is pinned or used by an unfinished transaction. Every item is listed with every reason.
+    The newest valid snapshot of an anchor always stays (of bootstrap until a durable step has a valid one), in the trash
+    too while there is none beside it, and so does whatever is pinned or used by an unfinished transaction. Every item is
+    listed with every reason.
 
     With --sessions it asks the live servers instead: prepare, retire what no attempt is using, resume.
 

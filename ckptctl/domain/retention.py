@@ -25,6 +25,8 @@ DEFAULT_KEEP = 2
 DEFAULT_GRACE_S = 86_400.0
 CLOCK_TOLERANCE_S = 300.0
 """Two hosts may differ by this much; beyond it a clock is obviously wrong."""
+WRITER_SILENCE_S = 3600.0
+"""Whoever writes or deletes a directory without our lock is gone when nothing in it changed for so long. No wish shortens it."""
 
 
 class SnapshotFacts(Document):
@@ -44,7 +46,9 @@ class SnapshotFacts(Document):
 
 
 class LeftoverFacts(Document):
-    """A `tmp_` or `trash_` directory, beside snapshots. `age_s` is None when the clock cannot be believed."""
+    """A `tmp_` or `trash_` directory, beside snapshots. `age_s`, since anything in it changed, is None when the clock cannot be
+    believed.
+    """
 
     anchor: str
     name: str
@@ -54,22 +58,29 @@ class LeftoverFacts(Document):
 
 
 class TrashedFacts(Document):
-    """What lies in our trash, `<unix seconds>.<anchor>.<name>`. `going`: its deletion had begun. `foreign`: no name of ours."""
+    """What lies in our trash, `<unix seconds>.<anchor>.<name>`. `going`: its deletion had begun. `foreign`: no name of ours.
+
+    `is_valid`, `doubt` and `pin_reason` as of a snapshot.
+    """
 
     entry: str
     anchor: str
     name: str
     age_s: float | None
     state: Literal["whole", "going", "foreign"] = "whole"
+    is_valid: bool | None = None
+    doubt: str | None = None
+    pin_reason: str | None = None
 
 
 class GcFacts(Document):
-    """What was found. `durable_steps`: trainer anchors that are complete, by name."""
+    """What was found. `durable_steps`: trainer anchors that are complete, by name; `anchors`: all that are there."""
 
     snapshots: tuple[SnapshotFacts, ...]
     leftovers: tuple[LeftoverFacts, ...] = ()
     trashed: tuple[TrashedFacts, ...] = ()
     durable_steps: tuple[str, ...] = ()
+    anchors: tuple[str, ...] = ()
 
 
 class GcPolicy(Document):

@@ -97,8 +97,8 @@ def _policy(request: GcRequest, config: RunConfig | None) -> GcPolicy:
     return request.policy(keep)
 
 
-def _plan(world: World, checkpoint_dir: str, policy: GcPolicy) -> tuple[GcPlan, Observed]:
-    observed = observe(world, checkpoint_dir, policy)
+def _plan(world: World, checkpoint_dir: str, policy: GcPolicy, *, is_busy: bool = False) -> tuple[GcPlan, Observed]:
+    observed = observe(world, checkpoint_dir, policy, is_busy=is_busy)
     plan = plan_gc(observed.facts, policy)
     _judge(plan, observed, checkpoint_dir)
     return plan, observed
@@ -123,9 +123,10 @@ def _dry_run(
 ) -> GcResult:
     policy = _policy(request, config)
     holder = world.lock.holder()
-    plan, observed = _plan(world, checkpoint_dir, policy)
+    is_busy = holder is not None and not holder.is_dead
+    plan, observed = _plan(world, checkpoint_dir, policy, is_busy=is_busy)
     items = Collector(world, checkpoint_dir, plan, observed, packer=packer).foresee()
-    busy = () if holder is None or holder.is_dead else (f"locked by another ckptctl: {holder.told}",)
+    busy = (f"locked by another ckptctl: {holder.told}",) if holder is not None and is_busy else ()
     return GcResult(
         outcome="planned",
         checkpoint_dir=checkpoint_dir,

@@ -81,6 +81,8 @@ def require_archive(archive: Archive) -> None:
                 f"`--archive {told}`: packs there would be taken for a part of the checkpoint, or be deleted with it",
                 hint="give a directory of its own, best on another file system",
             )
+    if archive.store.kind_of(archive.folder) not in {None, "directory"}:
+        raise UsageError(f"`--archive {told}`: that is no directory", hint="give a directory of its own for packs")
     try:
         archive.store.list_tree(archive.folder, max_depth=1)
     except FileNotFoundError:

@@ -1,7 +1,7 @@
 """Execute a `gc` plan as data: each item on its own, a failure of one never stops the others.
 
 Before anything is deleted it is renamed to where nobody takes it for something whole: a snapshot into our trash, an
-entry of the trash (or an unfinished `tmp_`) to a name that says it is going. Deleting goes on from there in the next run
+entry of the trash (or a `tmp_` or `trash_`) to a name that says it is going. Deleting goes on from there in the next run
 if it was interrupted. Somebody who deletes the same at the same time is no error. With an archive an item that cannot
 be packed stays.
 """
@@ -11,8 +11,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ckptctl.domain.retention import GOING_PREFIX, TRASH_FOLDER, GcDone, GcItem, GcPlan, snapshot_path, trash_entry
+from ckptctl.domain.ids import BOOTSTRAP_FOLDER
+from ckptctl.domain.retention import (
+    GOING_PREFIX,
+    TRASH_FOLDER,
+    GcDone,
+    GcItem,
+    GcPlan,
+    snapshot_path,
+    trash_entry,
+    trashed_snapshot,
+)
 from ckptctl.errors import BusyError, StorageError
+from ckptctl.planning.gc import is_superseded
 from ckptctl.ports import JournalWriter
 from ckptctl.workflows.gc_archive import Packer, Packing
 from ckptctl.workflows.gc_facts import Observed
@@ -114,18 +125,25 @@ class Collector:
         anchor, _, rest = item.path.partition("/")
         lost = self._lost_copy(anchor)
         if lost is not None:
-            problem = f"`{lost}`, the valid snapshot that was to stay, is gone: run the same command again"
-            return planned.model_copy(update={"outcome": "failed", "problem": problem})
+            return self._left(planned, lost)
         entry = self._free_entry(anchor, rest.rpartition("/")[2])
         moved = self._move(item.path, f"{TRASH_FOLDER}/{entry}")
         return planned.model_copy(update={"outcome": "moved", "trash_entry": entry} if moved else {"outcome": "gone"})
 
+    def _left(self, planned: GcDone, lost: str) -> GcDone:
+        problem = f"`{lost}`, the valid snapshot that was to stay, is gone: run the same command again"
+        return planned.model_copy(update={"outcome": "failed", "problem": problem})
+
     def _delete(self, item: GcItem, planned: GcDone) -> GcDone:
         path, name = item.path, item.path.rpartition("/")[2]
-        if item.kind == "tmp":
+        if item.kind in {"tmp", "trash"}:
             anchor = path.partition("/")[0]
             path = f"{TRASH_FOLDER}/{self._free_entry(anchor, name, GOING_PREFIX)}"
         elif item.kind == "trashed" and not name.startswith(GOING_PREFIX):
+            found = trashed_snapshot(name)
+            lost = None if found is None else self._lost_copy(found[1])
+            if lost is not None:
+                return self._left(planned, lost)
             path = f"{TRASH_FOLDER}/{GOING_PREFIX}{name}"
         if path != item.path and not self._move(item.path, path):
             return planned.model_copy(update={"outcome": "gone"})
@@ -148,18 +166,23 @@ class Collector:
         return True
 
     def _lost_copy(self, anchor: str) -> str | None:
-        """A valid snapshot of the anchor that stays by plan, but is not there any more: upstream or a person deleted it."""
-        going = {item.path for item in self._plan.of("trash")}
-        for item in self._observed.facts.snapshots:
-            path = snapshot_path(item.anchor, item.name)
-            is_staying = item.anchor == anchor and item.is_valid and path not in going
-            if is_staying and self._world.store.kind_of(self._full(path)) is None:
-                return path
-        return None
+        """A valid snapshot that stays by plan and lets others of the anchor go, but is not there any more: upstream or a person
+        deleted it. Of bootstrap, once a durable step supersedes it, any of those steps' will do.
+        """
+        facts, going = self._observed.facts, {item.path for item in self._plan.of("trash")}
+        by_steps = anchor == BOOTSTRAP_FOLDER and is_superseded(facts)
+        staying = [
+            path
+            for item in facts.snapshots
+            if item.anchor in (facts.durable_steps if by_steps else (anchor,)) and item.is_valid
+            if (path := snapshot_path(item.anchor, item.name)) not in going
+        ]
+        lost = [path for path in staying if self._world.store.kind_of(self._full(path)) is None]
+        return lost[0] if lost and (not by_steps or len(lost) == len(staying)) else None
 
     def _free_entry(self, anchor: str, name: str, prefix: str = "") -> str:
         """A name in our trash. Its date is never too early: that would shorten the grace period."""
-        now_s = int(max(self._world.clock.now_s(), self._observed.now.file_system_s or 0.0))
+        now_s = int(max(self._world.clock.now_s(), self._observed.now.earliest_s))
         while True:
             entry = prefix + trash_entry(now_s, anchor, name)
             if self._world.store.kind_of(self._full(f"{TRASH_FOLDER}/{entry}")) is None:

@@ -1,8 +1,8 @@
 """Looks at a checkpoint directory for `gc`: snapshots, leftovers, our trash, pins, unfinished transactions, the clock.
 
-Changes nothing (to learn the file system's time it makes a file for a moment, and only where there is an age to tell).
-What may go is `planning.gc`'s business. Snapshots are validated only where something might go, newest first, until enough
-valid ones are known.
+Changes nothing (to learn the file system's time it makes a file for a moment, and only where an age is to be told, or
+something may be given a date).
+What may go is `planning.gc`'s business, which snapshots are valid that of `gc_proofs`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ckptctl.domain.evidence import TreeEntry
-from ckptctl.domain.finding import Level, TargetReport
 from ckptctl.domain.ids import (
     BOOTSTRAP_FOLDER,
     CONTROL_FOLDER,
@@ -26,25 +25,28 @@ from ckptctl.domain.retention import (
     GcPolicy,
     LeftoverFacts,
     SnapshotFacts,
+    TrashedFacts,
     is_anchor,
     snapshot_path,
 )
 from ckptctl.errors import JournalDamagedError, NothingThereError, RefusedError, UsageError
-from ckptctl.planning.gc import is_superseded, proofs_wanted
-from ckptctl.workflows.disorder import disorder_of
+from ckptctl.planning.gc import proofs_wanted
 from ckptctl.workflows.find_unfinished import find_unfinished
+from ckptctl.workflows.gc_proofs import prove
 from ckptctl.workflows.load_anchor import AnchorLoader
-from ckptctl.workflows.load_evidence import Known, load_target
-from ckptctl.workflows.measure import Now, ask_file_system, entries_of, trashed_facts, untouched_s
+from ckptctl.workflows.measure import (
+    Now,
+    Trace,
+    ask_file_system,
+    entries_of,
+    newest_record,
+    trashed_facts,
+    untouched_s,
+)
 from ckptctl.workflows.own_folders import demand_real_folders
 from ckptctl.workflows.pins import load_pins
-from ckptctl.workflows.targets import snapshot_target
 from ckptctl.workflows.unfinished import finishing_command, uses_of
-from ckptctl.workflows.validate import ValidateRequest, judge
 from ckptctl.workflows.world import World
-
-LEVEL: Level = "standard"
-_DOUBT_CHARS = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +84,8 @@ def require_checkpoint_dir(world: World, path: str) -> tuple[str, ...]:
     return anchors
 
 
-def observe(world: World, checkpoint_dir: str, policy: GcPolicy) -> Observed:
-    """Everything that the plan depends on.
+def observe(world: World, checkpoint_dir: str, policy: GcPolicy, *, is_busy: bool = False) -> Observed:
+    """Everything that the plan depends on. `is_busy`: somebody else holds the lock and is at work, so nothing was interrupted.
 
     Raises:
         NothingThereError, UsageError: it is no checkpoint directory.
@@ -92,35 +94,45 @@ def observe(world: World, checkpoint_dir: str, policy: GcPolicy) -> Observed:
     """
     anchors = require_checkpoint_dir(world, checkpoint_dir)
     loader = AnchorLoader(world.store, world.limits, world.room)
-    uses, warnings = _uses(world)
+    uses, warnings = _uses(world, is_busy=is_busy)
     pins = load_pins(world, checkpoint_dir)
     listed = {name: entries_of(world.store, f"{checkpoint_dir}/{name}/{SNAPSHOTS_FOLDER}") for name in anchors}
     trash = entries_of(world.store, f"{checkpoint_dir}/{TRASH_FOLDER}")
-    has_ages = bool(trash) or any(TMP_SNAPSHOT_NAME.match(item.path) for found in listed.values() for item in found)
-    now = Now(world.clock.now_s(), ask_file_system(world, checkpoint_dir) if has_ages else None)
+    published = {
+        snapshot_path(anchor, entry.path): (anchor, entry)
+        for anchor, found in listed.items()
+        for entry in found
+        if snapshot_number(entry.path) is not None and entry.kind in {"directory", "symlink"}
+    }
+    snapshots = tuple(_snapshot(anchor, entry.path, pins, uses) for anchor, entry in published.values())
+    has_dates = bool(trash) or any(_is_leftover(item.path) for found in listed.values() for item in found)
+    is_asked = has_dates or bool(proofs_wanted(GcFacts(snapshots=snapshots), policy))
+    latest = max(published, key=lambda path: published[path][1].modified_s, default=None)
+    now = Now(
+        world.clock.now_s(),
+        ask_file_system(world, checkpoint_dir) if is_asked else None,
+        newest_record(world),
+        None if latest is None else Trace(published[latest][1].modified_s, f"the time of `{latest}`"),
+    )
     facts = GcFacts(
-        snapshots=tuple(
-            _snapshot(anchor, entry.path, pins, uses)
-            for anchor, found in listed.items()
-            for entry in found
-            if snapshot_number(entry.path) is not None and entry.kind in {"directory", "symlink"}
-        ),
+        snapshots=snapshots,
         leftovers=tuple(
             _leftover(world, f"{checkpoint_dir}/{anchor}/{SNAPSHOTS_FOLDER}", entry, uses, now)
             for anchor, found in listed.items()
             for entry in found
-            if TMP_SNAPSHOT_NAME.match(entry.path) or TRASH_SNAPSHOT_NAME.match(entry.path)
+            if _is_leftover(entry.path)
         ),
-        trashed=tuple(trashed_facts(entry.path, now) for entry in trash),
+        trashed=tuple(_trashed(entry.path, pins, now) for entry in trash),
+        anchors=anchors,
         durable_steps=tuple(
             name for name in anchors if name != BOOTSTRAP_FOLDER and is_durable(loader, f"{checkpoint_dir}/{name}")
         ),
     )
     return Observed(
-        facts=_prove(world, checkpoint_dir, facts, policy, loader),
+        facts=prove(world, checkpoint_dir, facts, policy, loader),
         loader=loader,
         now=now,
-        warnings=(*warnings, *(() if now.is_believed else (now.doubt(),))),
+        warnings=(*warnings, *(() if now.is_believed else (now.doubt(),)), *_idle_pins(pins, facts)),
     )
 
 
@@ -131,52 +143,7 @@ def is_durable(loader: AnchorLoader, path: str) -> bool:
     return info is not None and info.current_step == anchor.number and anchor.has_policy
 
 
-def _prove(world: World, checkpoint_dir: str, facts: GcFacts, policy: GcPolicy, loader: AnchorLoader) -> GcFacts:
-    """Validate where it matters; each snapshot at most once."""
-    disorder = {anchor: disorder_of(checkpoint_dir, anchor, loader) for anchor, _ in proofs_wanted(facts, policy)}
-    known = {
-        (item.anchor, item.name): item.model_copy(update={"disorder": disorder.get(item.anchor)})
-        for item in facts.snapshots
-    }
-    for anchor, wanted in proofs_wanted(facts, policy):
-        so_far = facts.model_copy(update={"snapshots": tuple(known.values())})
-        is_crowded = sum(item.anchor == anchor for item in facts.snapshots) > policy.keep_latest_k
-        if is_superseded(so_far) and (anchor == BOOTSTRAP_FOLDER or not is_crowded):
-            continue
-        mine = sorted(
-            (item for item in known.values() if item.anchor == anchor),
-            key=lambda item: (item.number, item.name),
-            reverse=True,
-        )
-        found = 0
-        for item in mine:
-            if found == wanted:
-                break
-            path = f"{checkpoint_dir}/{snapshot_path(anchor, item.name)}"
-            world.progress.phase("validate", path)
-            is_valid, doubt = _verdict(world, path, loader)
-            known[anchor, item.name] = item.model_copy(update={"is_valid": is_valid, "doubt": doubt})
-            found += is_valid is True
-    return facts.model_copy(update={"snapshots": tuple(known.values())})
-
-
-def _verdict(world: World, path: str, loader: AnchorLoader) -> tuple[bool | None, str | None]:
-    """Whether a snapshot is valid, and if that cannot be told, why. One of another schema may be what another build needs."""
-    loaded = load_target(world.store, snapshot_target(path), LEVEL, Known(), loader, world.limits)
-    report = judge(loaded, ValidateRequest(paths=(path,), level=LEVEL))
-    is_told = report.verdict in {"valid", "invalid"}
-    loader.verdicts[path] = report.verdict == "valid" if is_told else None
-    return (report.verdict == "valid", None) if is_told else (None, f"{report.verdict}: {_why(report)}")
-
-
-def _why(report: TargetReport) -> str:
-    for finding in report.findings:
-        if finding.severity == "error":
-            return finding.message[:_DOUBT_CHARS]
-    return next((item.reason for item in report.outcomes if item.outcome == "could_not_run"), "not everything was read")
-
-
-def _uses(world: World) -> tuple[dict[str, str], tuple[str, ...]]:
+def _uses(world: World, *, is_busy: bool) -> tuple[dict[str, str], tuple[str, ...]]:
     """Path -> the unfinished transaction that refers to it, and what to say of that transaction."""
     try:
         unfinished = find_unfinished(world)
@@ -186,8 +153,23 @@ def _uses(world: World) -> tuple[dict[str, str], tuple[str, ...]]:
         return {}, ()
     uses = uses_of(unfinished)
     command = finishing_command(unfinished)
-    warning = f"transaction `{unfinished.name}` was interrupted: what it uses stays; `{command}` finishes it"
+    warning = (
+        f"transaction `{unfinished.name}` is under way: what it uses stays"
+        if is_busy
+        else f"transaction `{unfinished.name}` was interrupted: what it uses stays; `{command}` finishes it"
+    )
     return dict.fromkeys(uses.paths, uses.owner), (warning,)
+
+
+def _idle_pins(pins: Mapping[str, str], facts: GcFacts) -> tuple[str, ...]:
+    """What to say of pins that keep nothing: somebody believes that they do."""
+    there = {snapshot_path(item.anchor, item.name) for item in facts.snapshots}
+    trashed = {snapshot_path(item.anchor, item.name) for item in facts.trashed if item.state == "whole"}
+    return tuple(
+        f"`{path}` is pinned, but is {'in the trash' if path in trashed else 'not there'}: "
+        f"`ckptctl gc --{'undelete' if path in trashed else 'unpin'} {path}`"
+        for path in sorted(pins.keys() - there)
+    )
 
 
 def _snapshot(anchor: str, name: str, pins: Mapping[str, str], uses: Mapping[str, str]) -> SnapshotFacts:
@@ -201,6 +183,17 @@ def _snapshot(anchor: str, name: str, pins: Mapping[str, str], uses: Mapping[str
     )
 
 
+def _trashed(entry: str, pins: Mapping[str, str], now: Now) -> TrashedFacts:
+    found = trashed_facts(entry, now)
+    is_whole = found.state == "whole"
+    reason = pins.get(snapshot_path(found.anchor, found.name)) if is_whole else None
+    return found.model_copy(update={"pin_reason": reason})
+
+
+def _is_leftover(name: str) -> bool:
+    return TMP_SNAPSHOT_NAME.match(name) is not None or TRASH_SNAPSHOT_NAME.match(name) is not None
+
+
 def _leftover(world: World, folder: str, entry: TreeEntry, uses: Mapping[str, str], now: Now) -> LeftoverFacts:
     anchor = folder.split("/")[-2]
     is_tmp = TMP_SNAPSHOT_NAME.match(entry.path) is not None
@@ -208,7 +201,7 @@ def _leftover(world: World, folder: str, entry: TreeEntry, uses: Mapping[str, st
         anchor=anchor,
         name=entry.path,
         kind="tmp" if is_tmp else "trash",
-        age_s=untouched_s(world.store, f"{folder}/{entry.path}", entry, now) if is_tmp else None,
+        age_s=untouched_s(world.store, f"{folder}/{entry.path}", entry, now),
         used_by=uses.get(snapshot_path(anchor, entry.path)),
     )
 

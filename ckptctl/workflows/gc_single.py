@@ -15,6 +15,7 @@ from ckptctl.domain.retention import (
 from ckptctl.domain.safe_text import safe
 from ckptctl.errors import NothingThereError, RefusedError, UsageError
 from ckptctl.workflows.gc_facts import require_checkpoint_dir
+from ckptctl.workflows.measure import entries_of
 from ckptctl.workflows.pins import load_pins, remove_pin, write_pin
 from ckptctl.workflows.targets import absolute
 from ckptctl.workflows.transaction import Recorder
@@ -30,6 +31,8 @@ def undelete(world: World, checkpoint_dir: str, name: str) -> GcResult:
         NothingThereError, UsageError: nothing, or several things, fit.
         RefusedError: its place is taken or gone, or its deletion has begun.
     """
+    if not name.strip("/ "):
+        raise UsageError("an empty name names nothing in the trash", hint=_INSPECT)
     entry, anchor, snapshot = _require_entry(world, checkpoint_dir, name)
     path = snapshot_path(anchor, snapshot)
     if world.store.kind_of(f"{checkpoint_dir}/{anchor}") != "directory":
@@ -94,11 +97,25 @@ def _require_entry(world: World, checkpoint_dir: str, name: str) -> tuple[str, s
         and (entry.path == bare or _means(name, place[1], place[2]))
     ]
     if not found:
+        visible = _in_its_place(world, checkpoint_dir, name)
+        if visible is not None:
+            raise NothingThereError(f"`{visible}` is not in the trash: it is in its place", hint=None)
         raise NothingThereError(f"nothing in the trash is called `{safe(name)}`", hint=_INSPECT)
     if len(found) > 1:
         told = ", ".join(f"`{entry}`" for entry, _, _ in found)
         raise UsageError(f"`{safe(name)}` may be any of {told}", hint="give the whole name")
     return found[0]
+
+
+def _in_its_place(world: World, checkpoint_dir: str, name: str) -> str | None:
+    """The snapshot that `name` means where none of that name is in the trash, but one is published (brought back before?)."""
+    whole = trashed_snapshot(name)
+    for anchor in require_checkpoint_dir(world, checkpoint_dir):
+        for entry in entries_of(world.store, f"{checkpoint_dir}/{anchor}/{SNAPSHOTS_FOLDER}"):
+            is_meant = whole is not None and whole[1:] == (anchor, entry.path)
+            if snapshot_number(entry.path) is not None and (is_meant or _means(name, anchor, entry.path)):
+                return snapshot_path(anchor, entry.path)
+    return None
 
 
 def _means(name: str, anchor: str, snapshot: str) -> bool:

@@ -1,7 +1,8 @@
 """How old and how large things in a checkpoint directory are, and whether the clock that says so can be believed.
 
 A clock is obviously wrong when it disagrees with the file system's by more than hosts may differ, or when something lies
-in its future; then an age is None, and nobody may decide by it.
+in its future: then an age is None, and nobody may decide by it. Where host and file system went back together (a local disk)
+only what was written before tells.
 """
 
 from __future__ import annotations
@@ -17,22 +18,42 @@ from ckptctl.domain.retention import (
     parse_trash_entry,
     trashed_snapshot,
 )
-from ckptctl.errors import StorageError
+from ckptctl.errors import JournalDamagedError, StorageError
 from ckptctl.ports import SnapshotReader
 from ckptctl.workflows.world import World
 
 
 @dataclass(frozen=True, slots=True)
+class Trace:
+    """A time that something bears, and what that is, for people."""
+
+    at_s: float
+    bearer: str
+
+
+@dataclass(frozen=True, slots=True)
 class Now:
-    """The time here, and the file system's where it was asked."""
+    """The time here, the file system's where it was asked, and the latest that was written before."""
 
     host_s: float
     file_system_s: float | None = None
+    journal: Trace | None = None
+    """The last line of the newest transaction."""
+    snapshot: Trace | None = None
+    """The published snapshot with the latest time."""
 
     @property
     def is_believed(self) -> bool:
-        """Whether host and file system agree, as far as is known."""
-        return self.file_system_s is None or abs(self.host_s - self.file_system_s) <= CLOCK_TOLERANCE_S
+        """Whether host and file system agree and nothing lies in their future, as far as is known."""
+        return self._wrong() is None
+
+    @property
+    def earliest_s(self) -> float:
+        """It is certainly not earlier than this: what is dated by it gets no shorter grace period from a clock that was set back.
+
+        Times of files are not asked, since anybody can give a file any.
+        """
+        return max(self.host_s, self.file_system_s or 0.0, self.journal.at_s if self.journal is not None else 0.0)
 
     def age_s(self, then_s: float) -> float | None:
         """None for what lies in the future, and for everything where the clock is obviously wrong."""
@@ -41,9 +62,31 @@ class Now:
 
     def doubt(self) -> str:
         """Why this clock is not believed."""
-        ahead_s = self.host_s - (self.file_system_s or 0.0)
+        wrong = self._wrong()
+        assert wrong is not None, "asked by the caller"
+        ahead_s = self.host_s - wrong.at_s
         way = "ahead of" if ahead_s > 0 else "behind"
-        return f"the clock of this host is {abs(ahead_s):.0f} s {way} the file system's: nothing is deleted because of its age"
+        return f"the clock of this host is {abs(ahead_s):.0f} s {way} {wrong.bearer}: nothing is deleted because of its age"
+
+    def _wrong(self) -> Trace | None:
+        if self.file_system_s is not None and abs(self.host_s - self.file_system_s) > CLOCK_TOLERANCE_S:
+            return Trace(self.file_system_s, "the file system's")
+        for trace in (self.journal, self.snapshot):
+            if trace is not None and trace.at_s - self.host_s > CLOCK_TOLERANCE_S:
+                return trace
+        return None
+
+
+def newest_record(world: World) -> Trace | None:
+    """When somebody last wrote into the journal, by that host's clock; None where that cannot be told."""
+    try:
+        names = world.journal.transactions()
+        records = world.journal.read(names[-1]) if names else ()
+    except (JournalDamagedError, StorageError, FileNotFoundError):
+        return None
+    if not records:
+        return None
+    return Trace(float(records[-1].record["at"]), f"the last line of journal `{names[-1]}`")
 
 
 def ask_file_system(world: World, checkpoint_dir: str) -> float | None:

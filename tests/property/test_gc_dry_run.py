@@ -56,6 +56,8 @@ def build(root: Path, wanted) -> None:
     if wanted["has_trash"]:
         (folder / "trash_snapshot_000001").mkdir()
         (folder / "trash_snapshot_000001" / "rest").write_bytes(b"rest")
+        for path in (folder / "trash_snapshot_000001" / "rest", folder / "trash_snapshot_000001"):
+            os.utime(path, (time.time() - 7200,) * 2)
     for number, is_old in wanted["trashed"]:
         at = int(time.time()) - (200_000 if is_old else 10)
         entry = root / ".ckptctl" / "trash" / f"{at}.step_3.snapshot_{number:06d}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
 from dataclasses import replace
 
@@ -24,7 +25,7 @@ from ckptctl.errors import (
 from ckptctl.workflows.gc import remaining_error, run_gc
 from tests.runs import GONE, a_run, damage, names, offline_world
 
-DAY_S = 86_400.0
+DAY_S, HOUR_S = 86_400.0, 3_600.0
 SNAPSHOT_FACTS = {
     "schema_version": 1,
     "tool_version": "0.1.0",
@@ -120,7 +121,7 @@ def test_a_dry_run_says_exactly_what_a_run_does(tmp_path) -> None:
     root = a_run(tmp_path, step_3=3, bootstrap=2)
     beside(root, "tmp_snapshot_000007", age_s=2 * DAY_S)
     beside(root, "tmp_snapshot_000008", age_s=10)
-    beside(root, "trash_snapshot_000001", age_s=0)
+    beside(root, "trash_snapshot_000001", age_s=2 * HOUR_S)
     before = everything(root)
     planned = gc(root, dry_run=True, keep=1)
     after = everything(root)
@@ -244,17 +245,33 @@ def test_how_many_are_kept(tmp_path) -> None:
 
 
 def test_leftovers_by_age(tmp_path) -> None:
-    """An old `tmp_` goes, a young one and one with a young file deep inside stay, a `trash_` goes at once."""
+    """An old `tmp_` goes, a young one and one with a young file deep inside stay; a `trash_` goes when nobody deletes it any more."""
     root = a_run(tmp_path, step_3=1)
     beside(root, "tmp_snapshot_000002", age_s=2 * DAY_S)
     beside(root, "tmp_snapshot_000003", age_s=60)
     beside(root, "tmp_snapshot_000004", age_s=2 * DAY_S)
     os.utime(root / "step_3/rollout_snapshots/tmp_snapshot_000004/data_plane/part")
-    beside(root, "trash_snapshot_000005", age_s=0)
+    beside(root, "trash_snapshot_000005", age_s=2 * HOUR_S)
+    beside(root, "trash_snapshot_000006", age_s=60)
     gc(root)
 
-    assert ["snapshot_000001", "tmp_snapshot_000003", "tmp_snapshot_000004"] == names(root)
+    assert ["snapshot_000001", "tmp_snapshot_000003", "tmp_snapshot_000004", "trash_snapshot_000006"] == names(root)
     assert [] == trash(root)
+
+
+def test_no_grace_period_makes_a_writer_dead(tmp_path) -> None:
+    """NeMo-RL knows no lock of ours: what it writes or deletes at this moment stays, whatever is asked for."""
+    root = a_run(tmp_path, step_3=1)
+    beside(root, "tmp_snapshot_000002", age_s=0)
+    beside(root, "trash_snapshot_000003", age_s=0)
+    beside(root, "tmp_snapshot_000004", age_s=2 * HOUR_S)
+    result = gc(root, grace_s=0.0)
+
+    assert ["snapshot_000001", "tmp_snapshot_000002", "trash_snapshot_000003"] == names(root)
+    assert [
+        "no transaction of ours owns it, and its writer may be alive",
+        "something in it changed of late: somebody may be deleting it",
+    ] == [item.reasons[0] for item in result.items if item.action == "keep" and item.kind != "snapshot"]
 
 
 @pytest.mark.parametrize("ahead_s", [40 * DAY_S, -40 * DAY_S])
@@ -289,11 +306,71 @@ def test_a_date_in_the_future_is_not_believed(tmp_path) -> None:
 def test_a_wrong_clock_never_shortens_the_grace_period(tmp_path) -> None:
     """Somebody whose clock is a year behind moves a snapshot: the entry is dated by the file system, not by that clock."""
     root = a_run(tmp_path, step_3=3)
-    beside(root, "tmp_snapshot_000009", age_s=60)
-    gc(root, ahead_s=-365 * DAY_S)
+    result = gc(root, ahead_s=-365 * DAY_S)
     entry = next((root / ".ckptctl/trash").iterdir())
 
     assert abs(int(entry.name.split(".")[0]) - time.time()) < 300
+    assert ["the clock of this host is" in warning for warning in result.warnings] == [True]
+
+
+@pytest.mark.parametrize("told_by", ["journal", "snapshot"])
+def test_a_clock_that_was_set_back_is_found_out(tmp_path, told_by) -> None:
+    """Host and file system went back a day together: what was written before lies in the future, so no age counts."""
+    root = a_run(tmp_path, step_3=3)
+    gc(root, keep=2)
+    age(root, next((root / ".ckptctl/trash").iterdir()).name, 2 * DAY_S)
+    beside(root, "tmp_snapshot_000009", age_s=2 * DAY_S)
+    if told_by == "journal":
+        offline_world(root, ahead_s=DAY_S).journal.begin("gc", {"schema_version": 1, "tool_version": "0.1.0"})
+    else:
+        os.utime(root / "step_3/rollout_snapshots/snapshot_000003", (time.time() + DAY_S,) * 2)
+    planned, done = gc(root, keep=1, dry_run=True), gc(root, keep=1)
+    moved = next(item.trash_entry for item in done.items if item.outcome == "moved")
+
+    assert ["snapshot_000003", "tmp_snapshot_000009"] == names(root)
+    assert 2 == sum("the clock cannot be believed" in item.reasons[0] for item in done.items)
+    assert [(item.path, item.reasons) for item in planned.items] == [(item.path, item.reasons) for item in done.items]
+    bearer = "the last line of journal `000002-gc`" if told_by == "journal" else "the time of `step_3/rollout_snapshots"
+    assert f" s behind {bearer}" in done.warnings[0]
+    assert (told_by == "journal") == (int(moved.split(".")[0]) > time.time() + DAY_S / 2)
+
+
+def test_the_trash_keeps_the_last_valid_copy(tmp_path) -> None:
+    """What stayed because it was valid is damaged by now: a copy in the trash is the newest valid one, and older ones may go."""
+    root = a_run(tmp_path, step_3=4)
+    gc(root, keep=1)
+    for entry in sorted((root / ".ckptctl/trash").iterdir()):
+        age(root, entry.name, 2 * DAY_S)
+    damage(root, "step_3", 4)
+    inner = next((root / ".ckptctl/trash").glob("*.snapshot_000003")) / "rollout_recovery.pt"
+    inner.write_bytes(inner.read_bytes()[:-40])
+    planned, done = gc(root, keep=1, dry_run=True), gc(root, keep=1)
+    kept = next(item for item in done.items if item.kind == "trashed" and item.action == "keep")
+
+    assert ["step_3.snapshot_000002"] == trash(root)
+    assert (
+        "its grace period is over, but `step_3` has no valid snapshot without it; `--undelete` brings it back",
+    ) == kept.reasons
+    assert [(item.path, item.reasons) for item in planned.items] == [(item.path, item.reasons) for item in done.items]
+    gc(root, undelete="step_3/snapshot_000002")
+    assert "nothing_to_do" == gc(root, keep=2).outcome
+
+
+def test_the_trash_of_an_anchor_that_is_gone_is_emptied(tmp_path) -> None:
+    """Nothing could be brought back to it; nor is anything of bootstrap needed once a step supersedes it."""
+    root = a_run(tmp_path, step_3=2, bootstrap=1)
+    gc(root, keep=1)
+    (root / "step_9/rollout_snapshots").mkdir(parents=True)
+    for entry in sorted((root / ".ckptctl/trash").iterdir()):
+        age(root, entry.name, 2 * DAY_S)
+    assert 2 == sum(item.outcome == "deleted" for item in gc(root).items)
+
+    a_run(tmp_path, step_3=2)
+    gc(root, keep=1)
+    age(root, next((root / ".ckptctl/trash").iterdir()).name, 2 * DAY_S)
+    (root / "step_3").rename(tmp_path / "moved")
+    gc(root)
+    assert [] == trash(root)
 
 
 def test_pins(tmp_path) -> None:
@@ -325,9 +402,43 @@ def test_a_pin_that_cannot_be_read_keeps_too(tmp_path) -> None:
     assert ["snapshot_000001", "snapshot_000003"] == names(root)
 
 
+def test_a_pin_that_keeps_nothing_is_told(tmp_path) -> None:
+    """Somebody believes that it does: its snapshot was removed by hand, or lies in the trash."""
+    root = a_run(tmp_path, step_3=3)
+    for number in (1, 2):
+        gc(root, pin=f"snapshot_00000{number}", reason="audit")
+    shutil.rmtree(root / "step_3/rollout_snapshots/snapshot_000001")
+    entry = root / ".ckptctl/trash" / f"{int(time.time())}.step_3.snapshot_000002"
+    entry.parent.mkdir()
+    (root / "step_3/rollout_snapshots/snapshot_000002").rename(entry)
+    age(root, entry.name, 2 * DAY_S)
+    result = gc(root)
+    gc(root, unpin="step_3/snapshot_000001")
+    gc(root, undelete="step_3/snapshot_000002")
+
+    first, second = (f"step_3/rollout_snapshots/snapshot_00000{number}" for number in (1, 2))
+    assert (
+        f"`{first}` is pinned, but is not there: `ckptctl gc --unpin {first}`",
+        f"`{second}` is pinned, but is in the trash: `ckptctl gc --undelete {second}`",
+    ) == result.warnings
+    assert ("pinned: audit",) == result.items[-1].reasons
+    assert () == gc(root).warnings
+
+
+def test_undelete_twice_says_where_it_is(tmp_path) -> None:
+    """By any of its names."""
+    root = a_run(tmp_path, step_3=3)
+    entry = next(item.trash_entry for item in gc(root).items if item.outcome == "moved")
+    gc(root, undelete=entry)
+    for name in (entry, "snapshot_000001", "step_3/snapshot_000001"):
+        with pytest.raises(NothingThereError, match="is not in the trash: it is in its place"):
+            gc(root, undelete=name)
+
+
 @pytest.mark.parametrize(
     ("wish", "error", "match"),
     [
+        ({"undelete": ""}, UsageError, "an empty name"),
         ({"pin": "snapshot_000007", "reason": "x"}, NothingThereError, "no anchor has a snapshot"),
         ({"pin": "step_3/snapshot_000007", "reason": "x"}, NothingThereError, "there is no snapshot"),
         ({"pin": "/elsewhere/step_3/snapshot_000001", "reason": "x"}, UsageError, "does not lie in"),
@@ -338,7 +449,8 @@ def test_a_pin_that_cannot_be_read_keeps_too(tmp_path) -> None:
         ({"pin": "a", "unpin": "b", "reason": "x"}, UsageError, "stand alone"),
         ({"undelete": "a", "dry_run": True}, UsageError, "stand alone"),
         ({"unpin": "snapshot_000002"}, NothingThereError, "is not pinned"),
-        ({"undelete": "snapshot_000001"}, NothingThereError, "nothing in the trash is called"),
+        ({"undelete": "snapshot_000009"}, NothingThereError, "nothing in the trash is called"),
+        ({"undelete": "../../etc"}, NothingThereError, "nothing in the trash is called"),
     ],
 )
 def test_wishes_that_fit_nothing(tmp_path, wish, error, match) -> None:
@@ -421,14 +533,17 @@ def test_the_lock(tmp_path) -> None:
     holder.acquire()
     with pytest.raises(LockHeldError):
         gc(root)
+    offline_world(root).journal.begin("snapshot", SNAPSHOT_FACTS)
     dry = gc(root, dry_run=True)
+    (root / ".ckptctl/journal/000001-snapshot.jsonl").unlink()
     holder.release()
     dead = offline_world(root, **GONE).lock
     dead.acquire()
     quiet = gc(root, dry_run=True)
     gc(root)
 
-    assert ["locked by another ckptctl" in warning for warning in dry.warnings] == [True]
+    assert "transaction `000001-snapshot` is under way: what it uses stays" == dry.warnings[0]
+    assert "locked by another ckptctl" in dry.warnings[1]
     assert () == quiet.warnings
     assert 2 == len(names(root))
     assert offline_world(root).lock.holder() is None
@@ -480,9 +595,9 @@ class FaultyStore:
 def test_what_cannot_go_is_named_and_the_rest_goes(tmp_path, method) -> None:
     """The failure of one item stops no other; the result names what remains, and the next run does it."""
     root = a_run(tmp_path, step_3=4)
-    beside(root, "trash_snapshot_000009", age_s=0)
+    beside(root, "trash_snapshot_000009", age_s=2 * HOUR_S)
     world = offline_world(root)
-    part = "snapshot_000001" if method == "rename" else "trash_snapshot"
+    part = "snapshot_000001" if method == "rename" else "snapshot_000009"
     result = run_gc(replace(world, store=FaultyStore(world.store, method, part)), str(root), GcRequest())
     [failed] = result.remaining()
     error = remaining_error(result)
@@ -491,7 +606,7 @@ def test_what_cannot_go_is_named_and_the_rest_goes(tmp_path, method) -> None:
     assert "Input/output error" in failed.problem
     assert failed.path in error.message
     assert 32 == error.exit_code
-    assert 3 == len(names(root))
+    assert (3 if method == "rename" else 2) == len(names(root))
     assert () == gc(root).remaining()
     assert ["snapshot_000003", "snapshot_000004"] == names(root)
 
@@ -644,7 +759,9 @@ def test_a_link_is_moved_and_removed_as_a_link(tmp_path) -> None:
     elsewhere.mkdir()
     (elsewhere / "precious").write_bytes(b"1")
     (root / "step_3/rollout_snapshots/snapshot_000000").symlink_to(elsewhere)
-    (root / "step_3/rollout_snapshots/trash_snapshot_000000").symlink_to(elsewhere)
+    link = root / "step_3/rollout_snapshots/trash_snapshot_000000"
+    link.symlink_to(elsewhere)
+    os.utime(link, (time.time() - 2 * HOUR_S,) * 2, follow_symlinks=False)
     first = gc(root)
     entry = next(item.trash_entry for item in first.items if item.outcome == "moved")
     age(root, entry, 2 * DAY_S)

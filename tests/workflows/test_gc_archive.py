@@ -170,7 +170,9 @@ def test_what_lies_in_the_trash_is_packed_when_it_is_deleted(tmp_path, archive) 
 def test_leftovers_are_not_packed(tmp_path, archive) -> None:
     """What was never whole has nothing to be kept; that is a reason too."""
     root = a_run(tmp_path / "run", step_3=1)
-    (root / "step_3/rollout_snapshots/trash_snapshot_000009").mkdir()
+    leftover = root / "step_3/rollout_snapshots/trash_snapshot_000009"
+    leftover.mkdir()
+    os.utime(leftover, (1, 1))
     result = gc(root, archive)
 
     assert ("deleted", None) == (item(result, "9").outcome, item(result, "9").pack)
@@ -288,6 +290,9 @@ def test_where_an_archive_may_be(tmp_path) -> None:
             run_gc(offline_world(root), str(root), GcRequest(), None, replace(archive_at(root / inside), inside=inside))
     with pytest.raises(UsageError, match="there is no such directory"):
         gc(root, root / "packs")
+    (root / "file").write_bytes(b"")
+    with pytest.raises(UsageError, match="that is no directory"):
+        gc(root, root / "file")
     (root / "packs").mkdir()
     run_gc(offline_world(root), str(root), GcRequest(keep=1), None, replace(archive_at(root / "packs"), inside="packs"))
 

@@ -21,7 +21,7 @@ from ckptctl.domain.retention import (
 from ckptctl.planning.gc import is_superseded, plan_gc, proofs_wanted
 
 ANCHORS = ("bootstrap", "step_2", "step_10")
-DAY_S = 86_400.0
+DAY_S, HOUR_S = 86_400.0, 3_600.0
 
 
 def a_snapshot(number: int, anchor: str = "step_2", **facts) -> SnapshotFacts:
@@ -65,28 +65,36 @@ leftovers = st.lists(
 )
 trashed = st.lists(
     st.builds(
-        lambda at, age_s, state: TrashedFacts(
-            entry=f"{'going.' if state == 'going' else ''}{at}.step_2.snapshot_000001",
+        lambda at, number, age_s, state, is_valid: TrashedFacts(
+            entry=f"{'going.' if state == 'going' else ''}{at}.step_2.snapshot_{number:06d}",
             anchor="step_2",
-            name="snapshot_000001",
+            name=f"snapshot_{number:06d}",
             age_s=age_s,
             state=state,
+            is_valid=is_valid,
         ),
         st.integers(1, 5),
+        st.integers(1, 2),
         ages,
         st.sampled_from(("whole", "whole", "going", "foreign")),
+        st.sampled_from((True, False, None)),
     ),
     max_size=3,
     unique_by=lambda item: item.entry,
 )
 facts = st.builds(
-    lambda found, beside, gone, steps: GcFacts(
-        snapshots=found, leftovers=tuple(beside), trashed=tuple(gone), durable_steps=tuple(sorted(steps))
+    lambda found, beside, gone, steps, there: GcFacts(
+        snapshots=found,
+        leftovers=tuple(beside),
+        trashed=tuple(gone),
+        durable_steps=tuple(sorted(steps)),
+        anchors=there,
     ),
     snapshots(),
     leftovers,
     trashed,
     st.sets(st.sampled_from(("step_2", "step_10"))),
+    st.sampled_from((ANCHORS, ANCHORS, ("bootstrap",))),
 )
 policies = st.builds(
     GcPolicy,
@@ -143,6 +151,22 @@ def test_what_must_stay_stays(known, policy) -> None:
     assert set() == must & gone
 
 
+@settings(max_examples=150, deadline=None)
+@given(facts, policies)
+def test_valid_copies_in_the_trash_count_until_they_are_gone(known, policy) -> None:
+    """A plan takes no valid copy from an anchor that is there while it has too few, wherever they lie; else nothing old stays."""
+    gone = going(plan_gc(known, policy).items)
+    whole = [item for item in known.trashed if item.state == "whole"]
+    old = [item for item in whole if item.age_s is not None and item.age_s >= policy.grace_period_s]
+    visible = sum(item.is_valid is True for item in of_anchor(known, "step_2"))
+    valid = [item for item in whole if item.is_valid is True]
+    kept = [item for item in valid if f".ckptctl/trash/{item.entry}" not in gone]
+    if "step_2" in known.anchors:
+        assert visible + len(kept) >= min(policy.min_valid_copies, visible + len(valid))
+    if "step_2" not in known.anchors or visible >= policy.min_valid_copies:
+        assert {f".ckptctl/trash/{item.entry}" for item in old} <= gone
+
+
 @settings(max_examples=100, deadline=None)
 @given(facts, policies)
 def test_every_item_once_and_with_reasons(known, policy) -> None:
@@ -164,7 +188,7 @@ def test_unknown_ages_and_strangers_are_left_alone(known, policy) -> None:
     young = {
         snapshot_path(item.anchor, item.name)
         for item in known.leftovers
-        if item.kind == "tmp" and (item.age_s is None or item.age_s < policy.grace_period_s)
+        if item.age_s is None or item.age_s < (max(policy.grace_period_s, HOUR_S) if item.kind == "tmp" else HOUR_S)
     }
     whole = {
         f".ckptctl/trash/{item.entry}"
@@ -274,6 +298,50 @@ def test_proofs_are_asked_only_where_something_might_go() -> None:
     without_bootstrap = known.model_copy(update={"snapshots": known.snapshots[:-1]})
     assert (("step_10", 1),) == proofs_wanted(without_bootstrap, GcPolicy(keep_latest_k=2))
     assert () == proofs_wanted(without_bootstrap, GcPolicy(keep_latest_k=3))
+
+
+def test_proofs_are_asked_where_the_trash_is_to_be_emptied() -> None:
+    """Of an anchor that is there, with all its valid copies; of bootstrap a durable step's one comes first."""
+
+    def old(anchor, age_s=DAY_S, state="whole"):
+        return TrashedFacts(
+            entry=f"1.{anchor}.snapshot_000001", anchor=anchor, name="snapshot_000001", age_s=age_s, state=state
+        )
+
+    def wanted(*trashed):
+        known = GcFacts(
+            snapshots=(a_snapshot(2),), trashed=trashed, anchors=("bootstrap", "step_2"), durable_steps=("step_2",)
+        )
+        return proofs_wanted(known, GcPolicy(min_valid_copies=2))
+
+    assert (("step_2", 2),) == wanted(old("step_2"))
+    assert (("step_2", 1), ("bootstrap", 2)) == wanted(old("bootstrap"))
+    assert () == wanted(
+        old("step_9"), old("step_2", age_s=5.0), old("step_2", age_s=None), old("step_2", state="going")
+    )
+
+
+def test_why_something_stays_in_the_trash() -> None:
+    """What is missing without it, and what is not known of it."""
+    known = GcFacts(
+        snapshots=(a_snapshot(3, is_valid=True),),
+        trashed=(
+            TrashedFacts(
+                entry="1.step_2.snapshot_000002",
+                anchor="step_2",
+                name="snapshot_000002",
+                age_s=DAY_S,
+                doubt="incomplete: cannot be read",
+            ),
+        ),
+        anchors=("step_2",),
+    )
+    [item] = plan_gc(known, GcPolicy(min_valid_copies=2)).items[1:]
+
+    assert (
+        "its grace period is over, but `step_2` has fewer than 2 valid ones without it; `--undelete` brings it back",
+        "it may be valid: incomplete: cannot be read",
+    ) == item.reasons
 
 
 def test_the_end_of_a_grace_period_is_a_date() -> None:
