@@ -66,7 +66,8 @@ def publish(
     memory: MemoryOption = None,
     _metrics: MetricsOption = None,
 ) -> None:
-    """Finish what an interrupted run left: publish it or abort it, and release everybody under the same checkpoint id.
+    """Finish what an interrupted run left. A snapshot: publish it or abort it, and release everybody under the same checkpoint
+    id. A restore: go on with it under its own id, resume everybody and open admission.
 
     With STAGED: validate that directory at level full and publish it. With --release: free participants that some other,
     dead coordinator left paused. With --set-aside: go on without a journal that cannot be read, and say who is still held.

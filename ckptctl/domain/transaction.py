@@ -68,7 +68,9 @@ class SnapshotFacts(LenientDocument):
     plan: dict[str, Any]
 
 
-ResultOutcome = Literal["published", "released", "aborted", "skipped", "set_aside", "retired", "nothing_to_do"]
+ResultOutcome = Literal[
+    "published", "released", "restored", "aborted", "skipped", "set_aside", "retired", "nothing_to_do"
+]
 
 
 class StepTime(Document):
@@ -97,7 +99,7 @@ class TransactionResult(Document):
     schema_version: Literal[1] = 1
     outcome: ResultOutcome
     checkpoint_id: str | None = None
-    snapshot: str | None = Field(default=None, description="absolute path of the published snapshot")
+    snapshot: str | None = Field(default=None, description="absolute path of the published or restored snapshot")
     anchor: str | None = None
     reason: str = Field(default="", description="why it was skipped, aborted, released or set aside")
     admission_closed_s: float | None = None

@@ -5,17 +5,20 @@ Outcome first, then what the snapshot holds and how long admission was closed.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from rich.console import Console
 from rich.text import Text
 
 from ckptctl.domain.amounts import plural, short_time
 from ckptctl.domain.safe_text import safe
-from ckptctl.domain.transaction import TransactionCounts, TransactionResult
+from ckptctl.domain.transaction import StepTime, TransactionCounts, TransactionResult
 from ckptctl.render.console import draw_table, open_table, render, say
 
 MEANING = {
     "published": "snapshot published, everybody released",
-    "released": "what an earlier run left is finished; everybody is released now",
+    "released": "the snapshot that an earlier run had published; everybody is released now",
+    "restored": "the restore that an earlier run had begun; everybody is resumed, admission is open",
     "aborted": "the unfinished attempt was aborted, everybody is released; the previous snapshot is authoritative",
     "skipped": "no snapshot taken",
     "set_aside": "the damaged journal is out of the way; no server was asked to do anything",
@@ -27,6 +30,7 @@ RELEASED_FOREIGN = "everybody who was held under this id is let go; no snapshot 
 STYLE = {
     "published": "bold green",
     "released": "bold green",
+    "restored": "bold green",
     "aborted": "bold yellow",
     "skipped": "bold",
     "set_aside": "bold yellow",
@@ -64,7 +68,7 @@ def transaction_text(
         for warning in result.warnings:
             say(console, f"warning: {safe(warning)}", style="yellow")
         if verbose and result.steps:
-            _draw_steps(console, result)
+            draw_steps(console, result.steps)
 
     return render(draw, to_terminal=to_terminal, width=width)
 
@@ -104,8 +108,9 @@ def _draw_retired(console: Console, result: TransactionResult, *, verbose: int) 
         say(console, f"and {len(sessions) - len(shown):,} more (`--verbose` lists them all)", 4)
 
 
-def _draw_steps(console: Console, result: TransactionResult) -> None:
-    table = open_table("  step", "name", "seconds", right=frozenset({"seconds"}))
-    for step in result.steps:
-        table.add_row(f"  {step.number}", step.name, f"{step.seconds:.4f}")
+def draw_steps(console: Console, steps: Iterable[StepTime]) -> None:
+    """The steps of a transaction and how long each took."""
+    table = open_table("  step", "", "took", right=frozenset({"took"}))
+    for step in steps:
+        table.add_row(f"  {step.number}", step.name, short_time(step.seconds))
     draw_table(console, table)

@@ -56,7 +56,8 @@ async def finish_unfinished(world: World, config: RunConfig, *, may_publish: boo
         problem = await recovery.publish()
         if problem is not None:
             return await recovery.abort(f"it does not validate: {problem.message}")
-        return await recovery.release()
+        released = await recovery.release()
+        return released.model_copy(update={"outcome": "published", "reason": "an interrupted run had left it staged"})
     if decision == "release":
         return await recovery.release()
     return await recovery.abort("it was interrupted before its snapshot was complete")

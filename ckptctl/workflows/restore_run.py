@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 
+from ckptctl.domain.amounts import plural
 from ckptctl.domain.config import OwnSection, RunConfig
 from ckptctl.domain.restore import RestoreResult
 from ckptctl.domain.transaction import TransactionResult
@@ -149,10 +150,10 @@ async def finish_restore(world: World, config: RunConfig, transaction: Transacti
         return None
     result = await RestoreRun(world, config, own, continued.attempt, continued).run()
     return TransactionResult(
-        outcome="released",
+        outcome="restored",
         checkpoint_id=result.checkpoint_id,
         snapshot=result.snapshot,
         anchor=result.anchor,
-        reason=f"a restore had been interrupted; it is finished now, {result.dispatched} rollouts were handed to the dispatcher",
+        reason=f"an interrupted restore had left it: {plural(result.dispatched, 'rollout')} handed to the dispatcher now",
         steps=result.steps,
     )

@@ -30,7 +30,7 @@ from tests.simulation.schedule import Schedule
 from tests.simulation.stories import RUNS, collectable, saved_run
 
 COMMANDS = ("snapshot", "publish", "restore", "gc")
-DONE = {"snapshot": "published", "publish": "released", "restore": "restored", "gc": "collected"}
+DONE = {"snapshot": "published", "publish": "published", "restore": "restored", "gc": "collected"}
 RELEASING = (steps.RESUME_RESOURCES, steps.RESUME_MODELS, steps.RESUME_AGENTS, steps.OPEN)
 MOST_LOSSES = 64
 """Of one prefix; where there are more, so many of them are drawn."""

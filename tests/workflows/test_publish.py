@@ -125,7 +125,7 @@ def test_the_staged_directory_of_an_interrupted_run(tmp_path) -> None:
 
     result, ids = run(tmp_path, scenario)
 
-    assert ("released", {result.checkpoint_id}) == (result.outcome, ids)
+    assert ("published", {result.checkpoint_id}) == (result.outcome, ids)
 
 
 def test_freeing_what_a_dead_coordinator_holds(tmp_path) -> None:

@@ -26,6 +26,7 @@ from ckptctl.errors import (
     ReleasePendingError,
     StoppedError,
 )
+from ckptctl.render.transaction_text import transaction_text
 from ckptctl.sim.equivalence import compare
 from ckptctl.workflows.publish import finish_publish
 from ckptctl.workflows.restore import restore
@@ -528,8 +529,9 @@ def test_any_command_that_writes_goes_on_with_an_interrupted_restore(dead, comma
     assert 24 == error.exit_code
     assert [*RESTORES, *RESUMES] == later.posts()[:8]
     if command == "publish":
-        assert ("released", used) == (result.outcome, result.checkpoint_id)
-        assert "a restore had been interrupted; it is finished now, 4 rollouts" in result.reason
+        assert ("restored", used) == (result.outcome, result.checkpoint_id)
+        assert "an interrupted restore had left it: 4 rollouts handed to the dispatcher now" == result.reason
+        assert transaction_text(result).startswith("restored: the restore that an earlier run had begun")
         assert "nothing_to_do" == nothing.outcome
     else:
         assert "published" == result.outcome
