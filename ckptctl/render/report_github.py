@@ -13,6 +13,7 @@ from ckptctl.render.report_words import (
     FindingGroup,
     as_far_as,
     group_findings,
+    heading,
     line_of,
     newest_valid,
     packs_of,
@@ -41,7 +42,11 @@ def report_github(report: Report, folder: str) -> str:
 def _annotation(target: TargetReport, group: FindingGroup, folder: str, packs: frozenset[str]) -> str:
     first = group.first
     count = "" if group.count == 1 else f" ({group.count:,} times)"
-    properties = {"title": f"{first.rule} {first.name}{count}"}
+    head, name = heading(first)
+    title = (
+        f"{head}: {first.rule} {name}" if first.kind == "gap" else f"{first.rule} {name}"
+    )  # else the command says it
+    properties = {"title": f"{title}{count}"}
     path = path_of(target, first, packs)
     message = told_in_full(first)
     if path.startswith(f"{folder.rstrip('/')}/"):

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from ckptctl.domain.amounts import size
 from ckptctl.domain.finding import Finding, Report, RuleOutcome, TargetReport
 from ckptctl.domain.ids import SNAPSHOTS_FOLDER
-from ckptctl.render.report_words import part_words, place_of, proved, rules_left_out, told_in_full
+from ckptctl.render.report_words import heading, part_words, place_of, proved, rules_left_out, told_in_full
 from ckptctl.rules import ALL_RULES
 
 _SEVERITY = {rule.id: rule.severity for rule in ALL_RULES}
@@ -64,7 +64,7 @@ def _suite(index: int, target: TargetReport, report: Report, *, strict: bool, at
         details = {"message": message} if kind == "skipped" else {"message": message, "type": type_}
         yield f"  <testcase{_attributes(name)}><{kind}{_attributes(details)}>{_text(text)}</{kind}></testcase>"
     beside = [*(item for item in target.findings if item.severity != "error"), *target.notes]
-    said = "\n".join(f"{item.severity}[{item.rule}] {_told(item)}" for item in beside)
+    said = "\n".join(f"{heading(item)[0]}[{item.rule}] {_told(item)}" for item in beside)
     yield f"  <system-out>{_text(said)}</system-out>"
     yield "  <system-err/>"
     yield " </testsuite>"

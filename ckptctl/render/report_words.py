@@ -23,6 +23,7 @@ VERDICT_STYLE = {
     "invalid": "bold red",
 }
 SEVERITY_STYLE = {"error": "red", "warning": "yellow", "information": "cyan"}
+NOT_CHECKED = "not checked"
 _NOT_VALID = {
     "incomplete": "nothing is known to be wrong, but not everything could be checked",
     "incompatible": "nothing is damaged, but it belongs to another schema, anchor, topology or configuration",
@@ -177,6 +178,15 @@ def group_findings(findings: Iterable[Finding]) -> tuple[FindingGroup, ...]:
                 [finding], finding.count - 1
             )
     return tuple(groups.values())
+
+
+def heading(finding: Finding) -> tuple[str, str]:
+    """What a finding is headed with, and the name beside its rule. Of a gap nothing is known to be wrong: neither a warning nor
+    the rule's name, which is that of a breach, would be true of it.
+    """
+    if finding.kind == "gap":
+        return NOT_CHECKED, f"(rule {finding.name})"
+    return finding.severity, finding.name
 
 
 def place_of(finding: Finding) -> str:

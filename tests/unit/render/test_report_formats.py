@@ -17,6 +17,7 @@ from ckptctl.errors import ExitCode
 from ckptctl.render.report_github import report_github
 from ckptctl.render.report_junit import report_junit
 from ckptctl.render.report_sarif import report_sarif
+from ckptctl.render.report_text import report_text
 from ckptctl.rules import ALL_RULES
 from tests.unit.render.junit_schema import ANT, JENKINS, breaches
 from tests.unit.render.reports import RUN, a_finding, a_report, a_target, an_anchor, an_outcome, ignored
@@ -259,6 +260,23 @@ def test_github_annotates_files_below_the_working_directory():
     assert outside.startswith(
         f"::error title=LED004 status-contradicts-siblings::{SNAPSHOT}/rollout_recovery.pt: no such"
     )
+
+
+def test_what_could_not_be_checked_is_headed_alike_everywhere():
+    """It is no warning, and the name of a breach is not its name; the formats that know no such kind say it in words."""
+    gap = a_finding("BND004", severity="warning", artifact="", message="could not be checked: it is gone", kind="gap")
+    outcome = an_outcome("BND004", "could_not_run", "it is gone")
+    report = a_report(a_target(verdict="incomplete", outcomes=(outcome,), findings=(gap,)))
+    [_, annotation] = github(report)
+    [result] = sarif(report, ExitCode.NOT_CHECKED)["runs"][0]["results"]
+
+    assert "not checked[BND004] " in report_text(report, width=100)
+    assert "not checked[BND004] could" in ET.fromstring(junit(report))[0].findtext("system-out")
+    assert ("warning", f"not checked: BND004 (rule {gap.name})") == (
+        unescaped(annotation)[0],
+        unescaped(annotation)[1]["title"],
+    )
+    assert ("open", "none") == (result["kind"], result["level"])
 
 
 def unescaped(line):
