@@ -41,10 +41,11 @@ def _require_extra() -> None:
 
 
 def _answer(settings: Settings, document: Any) -> None:
-    from ckptctl.domain.safe_text import inert, safe
+    from ckptctl.domain.safe_text import safe
+    from ckptctl.render.console import flow
     from ckptctl.render.machine import to_json
 
-    emit(settings, to_json(document) if settings.format == "json" else inert(safe(document.text(), keep_newlines=True)))
+    emit(settings, to_json(document) if settings.format == "json" else flow(safe(document.text(), keep_newlines=True)))
 
 
 def _run(work: Any) -> Any:

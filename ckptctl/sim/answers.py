@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shlex import quote
 from textwrap import fill
 from typing import Any, Literal
 
@@ -56,8 +57,10 @@ class ClusterAnswer(Document):
         ]
         lines.append(f"configuration: `{safe(self.config)}`")
         if self.restore_expected and any(item.is_alive for item in self.processes):
-            lines.append(f"it waits for a restore: `ckptctl restore --config {safe(self.config)}`")
-        return "\n".join([*lines, *([] if self.run is None else [run_line(self.run)])]) + "\n"
+            lines.append(f"it waits for a restore: `ckptctl restore --config {quote(safe(self.config))}`")
+        if not any(item.is_alive for item in self.processes):
+            lines.append(f"fresh processes: `ckptctl sim restart --dir {quote(safe(self.run_dir))}`")
+        return "\n".join([*lines, *([] if self.run is None else [run_line(self.run, self.run_dir)])]) + "\n"
 
 
 class RunAnswer(Document):
@@ -152,7 +155,7 @@ class DemoAnswer(Document):
         return "\n".join(lines) + "\n"
 
 
-def run_line(run: dict[str, Any]) -> str:
+def run_line(run: dict[str, Any], run_dir: str | None = None) -> str:
     """How far a run is. Without a goal no new prompt is drawn, whatever a restore brought back."""
     finished, goal, unfinished = run["finished_groups"], run["goal_groups"], run["unfinished_groups"]
     parts = [
@@ -161,7 +164,8 @@ def run_line(run: dict[str, Any]) -> str:
         f"{run['in_flight']} rollouts in flight" + ("" if run["is_admission_open"] else " (admission is closed)"),
         f"train step {run['train_step']}",
     ]
-    line = ", ".join(parts) + (
-        "" if goal or run["restore_expected"] else "\nno goal yet: `ckptctl sim run` draws prompts"
-    )
+    line = ", ".join(parts)
+    if not goal and not run["restore_expected"]:
+        place = "" if run_dir is None else f" --dir {quote(safe(run_dir))}"
+        line += f"\nno goal yet: `ckptctl sim run{place}` draws prompts"
     return line + "".join(f"\n  problem: {safe(str(problem))}" for problem in run["problems"][:10])

@@ -1,6 +1,6 @@
 """Answers of the embedded cluster for people: nothing of a path or a name acts on a terminal or begins a line of its own."""
 
-from ckptctl.sim.answers import ClusterAnswer, DemoAnswer, FaultAnswer, run_line
+from ckptctl.sim.answers import ClusterAnswer, DemoAnswer, FaultAnswer, ProcessStatus, run_line
 from ckptctl.sim.fault_order import Planted
 
 HOSTILE = "/run \x1b[2J\u202e\nforged: line"
@@ -49,3 +49,26 @@ def test_a_clock_fault_lasts():
     order = {"kind": "clock", "operation": "*", "times": 1, "delay_s": -3.0}
 
     assert "  clock off by -3 s, until cleared" in FaultAnswer(server="counter", faults=[order]).text().splitlines()
+
+
+def test_a_cluster_says_what_comes_next():
+    """A command that can be typed as it stands, wherever the run lies."""
+    process = {
+        "name": "counter",
+        "role": "resources",
+        "pid": 1,
+        "is_alive": False,
+        "url": "http://127.0.0.1:1",
+        "phase": None,
+    }
+    place = {"run_dir": "/my runs/a", "config": "/my runs/a/ckptctl.yaml", "checkpoint_dir": "/my runs/a/checkpoints"}
+    run = {
+        "finished_groups": 0, "goal_groups": 0, "unfinished_groups": 0, "in_flight": 0, "is_admission_open": True,
+        "train_step": 0, "problems": [], "restore_expected": False,
+    }  # fmt: skip
+    ended = ClusterAnswer.model_validate({**place, "incarnation": 1, "restore_expected": True, "processes": [process]})
+    begun = ended.model_copy(update={"processes": [ProcessStatus(**{**process, "is_alive": True})], "run": run})
+
+    assert "fresh processes: `ckptctl sim restart --dir '/my runs/a'`\n" in ended.text()
+    assert "it waits for a restore: `ckptctl restore --config '/my runs/a/ckptctl.yaml'`\n" in begun.text()
+    assert "no goal yet: `ckptctl sim run --dir '/my runs/a'` draws prompts\n" in begun.text()
