@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import floor, log10
+from typing import ClassVar
 
 from ckptctl.domain.amounts import short_time
 
@@ -26,11 +27,13 @@ class Marks:
     span: str
     ends: tuple[str, str]
 
+    BETWEEN: ClassVar[str] = "   "
+
     @property
     def legend(self) -> str:
         """What they mean."""
         told = ((self.asked, "servers are asked"), (self.own, "ckptctl works by itself"), (self.failed, "failed"))
-        return "   ".join(f"{mark} {words}" for mark, words in (*told, (self.unknown, "not ended")))
+        return Marks.BETWEEN.join(f"{mark} {words}" for mark, words in (*told, (self.unknown, "not ended")))
 
 
 ASCII = Marks("=", "#", "x", "?", "-", ("<", ">"))

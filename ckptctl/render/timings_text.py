@@ -1,7 +1,7 @@
 """What `inspect --timings` found, for people: spreads of the published snapshots, and the newest one drawn on a line of time.
 
-Made for 80 columns or more and without colour. Where the locale is UTF-8 bars are drawn of blocks, elsewhere of ASCII: `=` while
-servers were asked, `#` while ckptctl worked by itself.
+Made for 80 columns or more and without colour; a terminal that leaves no room for bars gets the numbers alone. Where the locale
+is UTF-8 bars are drawn of blocks, elsewhere of ASCII: `=` while servers were asked, `#` while ckptctl worked by itself.
 """
 
 from __future__ import annotations
@@ -16,15 +16,19 @@ from ckptctl.domain.safe_text import safe
 from ckptctl.domain.timings import Spread, StepInTime, StepTimes, TimingsInspection
 from ckptctl.planning.snapshot import CLOSE
 from ckptctl.render.console import draw_table, has_blocks, open_table, render, say
+from ckptctl.render.lines import HANG
 from ckptctl.render.timeline import ASCII, BLOCKS, Marks, Scale
 
 BAR = 35
-"""Columns of a bar at least, and in a pipe: with name and length of a step a line fits 80."""
+"""Columns of a bar in a pipe: with name and length of a step a line fits 80."""
+LEAST_BAR = 10
+"""A shorter one tells nothing."""
 NAME = 28
 BESIDE = NAME + 13
 """What name, length and frame of a bar need, and one column that stays free."""
 HISTORY = 12
 PUBLISHED = "published"
+STATE_WORDS = {"failed": "failed", "unknown": "not ended"}
 STATE_STYLE = {"done": "cyan", "failed": "red", "unknown": "yellow"}
 
 
@@ -88,18 +92,21 @@ def _draw_line_of_time(console: Console, result: TimingsInspection, marks: Marks
     recovered = ", finished by another process" if last.is_recovered else ""
     _title(console, f"newest: {safe(last.transaction)}, {safe(last.outcome)}{recovered}, {told}")
     whole_s = max((step.began_s + (step.seconds or 0.0) for step in result.last_steps), default=0.0)
-    scale = Scale(whole_s, _columns(console))
+    scale = Scale(whole_s, _columns(console) or 1)
     closing = next((step for step in result.last_steps if step.name == CLOSE), None)
     if closed is not None and closing is not None:
         span = scale.span(closing.began_s, closed, marks)
-        console.print(Text(f"{'  admission closed':<{NAME}} |{span}| {short_time(closed):>8}"))
+        _draw_bar(console, "  admission closed", span, short_time(closed))
     for step in result.last_steps:
         length = "-" if step.seconds is None else short_time(step.seconds)
-        line = Text(f"{_name(step.number, step.name):<{NAME}} |")
-        line.append(_bar(step, scale, marks), style=STATE_STYLE[step.state]).append(f"| {length:>8}", style="default")
-        console.print(line)
-    console.print(Text(f"{'':<{NAME}}  {scale.axis()}".rstrip(), style="dim"))
-    say(console, marks.legend, style="dim")
+        bar = Text(_bar(step, scale, marks), style=STATE_STYLE[step.state])
+        told = length if step.state == "done" or scale.columns > 1 else f"{length}, {STATE_WORDS[step.state]}"
+        _draw_bar(console, _name(step.number, step.name), bar, told)
+    if scale.columns > 1:
+        console.print(Text(f"{'':<{NAME}}  {scale.axis()}".rstrip(), style="dim"))
+        fits = not console.is_terminal or len(marks.legend) + HANG <= console.width
+        for line in [marks.legend] if fits else marks.legend.split(Marks.BETWEEN):
+            say(console, line, style="dim")
 
 
 def _bar(step: StepInTime, scale: Scale, marks: Marks) -> str:
@@ -109,8 +116,19 @@ def _bar(step: StepInTime, scale: Scale, marks: Marks) -> str:
 
 
 def _columns(console: Console) -> int:
-    """Columns of a bar: what name and length leave of a terminal's line; in a pipe the least."""
-    return max(BAR, console.width - BESIDE) if console.is_terminal else BAR
+    """Columns of a bar: what name and length leave of a terminal's line, 0 for too few of them; in a pipe `BAR`."""
+    if not console.is_terminal:
+        return BAR
+    left = console.width - BESIDE
+    return left if left >= LEAST_BAR else 0
+
+
+def _draw_bar(console: Console, name: str, bar: Text | str, length: str) -> None:
+    """A bar between its name and its length."""
+    if _columns(console):
+        console.print(Text.assemble(f"{name:<{NAME}} |", bar, f"| {length:>8}"))
+    else:
+        say(console, f"{name.strip()}: {length}")
 
 
 def _draw_history(console: Console, result: TimingsInspection, marks: Marks) -> None:
@@ -119,13 +137,13 @@ def _draw_history(console: Console, result: TimingsInspection, marks: Marks) -> 
     if len(shown) < 2:
         return
     _title(console, f"admission closed, the last {len(shown)} that closed it")
-    scale = Scale(max(item.admission_closed_s or 0.0 for item in shown), _columns(console))
+    scale = Scale(max(item.admission_closed_s or 0.0 for item in shown), _columns(console) or 1)
     for item in shown:
         closed_s = item.admission_closed_s or 0.0
         mark = marks.own if item.outcome == PUBLISHED else marks.failed
         bar = (mark * max(1, round(scale.place(closed_s)))).ljust(scale.columns)
-        name = f"  {safe(item.transaction)} {safe(item.outcome)}"[:NAME]
-        console.print(Text(f"{name:<{NAME}} |{bar}| {short_time(closed_s):>8}"))
+        name = f"  {safe(item.transaction)} {safe(item.outcome)}"
+        _draw_bar(console, name[:NAME] if scale.columns > 1 else name, bar, short_time(closed_s))
 
 
 def _name(number: str, name: str) -> str:

@@ -90,6 +90,21 @@ def test_a_wide_terminal() -> None:
     assert "'1 s" not in narrow
 
 
+def test_a_narrow_terminal() -> None:
+    """Shorter bars, then none: numbers alone, and in words what a bar would have shown."""
+    first, *records = journal()
+    failure = {"event": "failure", "step": "save", "at": 102.0, "code": "x", "message": "x"}
+    found = inspection(journal(), [first, *records[:3], failure])
+    short, none = (bare(timings_text(found, to_terminal=True, width=width, blocks=False)) for width in (64, 40))
+
+    assert 63 == max(len(line) for line in short.splitlines())
+    assert "|" in short
+    assert "\n  x failed\n" in short
+    assert "|" not in none
+    assert 40 >= max(len(line) for line in none.splitlines())
+    assert re.search(r"\n  2   close-admission: [0-9.]+ s\n  6\.1 save: [0-9.]+ ms, failed\n", none)
+
+
 @pytest.mark.parametrize(
     ("environment", "expected"),
     [
