@@ -35,10 +35,13 @@ def wants_json(arguments: Sequence[str]) -> bool:
     )
 
 
-def report_error(error: CkptctlError, *, as_json: bool) -> None:
-    """Write one error to stderr."""
+def report_error(error: CkptctlError, *, as_json: bool, config: str | None = None) -> None:
+    """Write one error to stderr. `config`: what the command line named, for the command that the hint says comes next."""
     from ckptctl.render.errors import error_json, error_text
+    from ckptctl.render.next_command import with_config
 
+    if error.hint and config:
+        error.hint = with_config(error.hint, config)
     if as_json:
         Aside().write(error_json(error))
     else:
@@ -74,7 +77,9 @@ class BoundaryGroup(TyperGroup):
             self.notes.error = error
             if is_alert(self.words):
                 raise typer.Exit(_say_unknown(error.message)) from error
-            report_error(error, as_json=_format_of(ctx) == "json")
+            settings = ctx.find_root().obj
+            named = settings.config if getattr(settings, "is_config_named", False) else None
+            report_error(error, as_json=_format_of(ctx) == "json", config=named)
             raise typer.Exit(int(error.exit_code)) from error
         except BrokenPipeError:
             abandon_stdout()  # the reader went away: nothing to say

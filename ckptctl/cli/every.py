@@ -204,7 +204,8 @@ class _Loop:
             )
             emit(settings, round_line(told, plan) + more)
         if isinstance(outcome, CkptctlError) and told.next_at_s is not None:
-            report_error(outcome, as_json=settings.format == "json")
+            named = settings.config if settings.is_config_named else None
+            report_error(outcome, as_json=settings.format == "json", config=named)
 
     def _note(self, told: Round, plan: RoundPlan) -> None:
         from ckptctl.cli.metrics import write_metrics

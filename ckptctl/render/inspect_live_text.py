@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from itertools import groupby
+
 from rich.console import Console
 from rich.text import Text
 
 from ckptctl.domain.amounts import duration, plural
-from ckptctl.domain.inspection import ControllerView, LiveInspection, ServerView, UnclaimedSession
+from ckptctl.domain.inspection import ControllerView, LiveInspection, ServerView
 from ckptctl.domain.safe_text import safe
 from ckptctl.render.console import draw_table, open_table, render, say
 from ckptctl.render.inspect_snapshot_text import COMPONENTS
 from ckptctl.render.inspect_text import draw_control
+from ckptctl.render.next_command import with_config
 
 SESSIONS_SHOWN = 20
 
@@ -34,20 +37,21 @@ def live_text(result: LiveInspection, *, to_terminal: bool | None = None, width:
         _draw_problems(console, result)
         _draw_controller(console, result.controller)
         _draw_servers(console, result)
-        _draw_unclaimed(console, result.unclaimed_sessions)
+        _draw_unclaimed(console, result)
 
     return render(draw, to_terminal=to_terminal, width=width)
 
 
 def _draw_problems(console: Console, result: LiveInspection) -> None:
-    for problem in result.problems:
+    for hint, problems in groupby(result.problems, key=lambda problem: problem.hint):
         console.print()
-        line = Text(f"error[{problem.code}]", style="red")
-        about = "" if problem.about in problem.message else f"{safe(problem.about)}: "
-        line.append(f" {about}{safe(problem.message)}", style="default")
-        say(console, line, 0)
-        if problem.hint:
-            say(console, f"hint: {safe(problem.hint)}")
+        for problem in problems:
+            line = Text(f"error[{problem.code}]:", style="red")
+            about = "" if problem.about in problem.message else f"{safe(problem.about)}: "
+            line.append(f" {about}{safe(problem.message)}", style="default")
+            say(console, line, 0)
+        if hint:
+            say(console, f"hint: {with_config(safe(hint), safe(result.config_path))}")
 
 
 def _draw_controller(console: Console, found: ControllerView | None) -> None:
@@ -144,7 +148,8 @@ def _work(item: ServerView) -> str:
     return "; ".join(told)
 
 
-def _draw_unclaimed(console: Console, found: tuple[UnclaimedSession, ...]) -> None:
+def _draw_unclaimed(console: Console, result: LiveInspection) -> None:
+    found = result.unclaimed_sessions
     if not found:
         return
     console.print()
@@ -163,4 +168,5 @@ def _draw_unclaimed(console: Console, found: tuple[UnclaimedSession, ...]) -> No
     draw_table(console, table)
     if len(found) > SESSIONS_SHOWN:
         say(console, f"and {len(found) - SESSIONS_SHOWN:,} more (`--format json`)")
-    say(console, "the next snapshot retires them, and so does `ckptctl gc --sessions`", style="dim")
+    told = with_config("the next snapshot retires them, and so does `ckptctl gc --sessions`", safe(result.config_path))
+    say(console, told, style="dim")

@@ -151,3 +151,15 @@ def test_a_bug_is_a_traceback_and_1():
 
     assert (1, "") == (done.returncode, done.stdout)
     assert done.stderr.rstrip().endswith("RuntimeError: a bug")
+
+
+def test_a_hint_names_the_configuration_that_was_given(tmp_path):
+    """What it says to run next can be typed as it stands; one that the environment names needs no naming."""
+    text = (SAMPLES / "two-generations.yaml").read_text().replace("two-generations\n", f"{SAMPLES}/two-generations\n")
+    (tmp_path / "run.yaml").write_text(text)
+    words = ("gc", "--undelete", "gone")
+    named = run(*words, "--config", "run.yaml", folder=tmp_path)
+    known = run(*words, folder=tmp_path, environment={"CKPTCTL_CONFIG": str(tmp_path / "run.yaml")})
+
+    assert "hint: `ckptctl inspect --config run.yaml` lists what is in the trash\n" in named.stderr
+    assert "hint: `ckptctl inspect` lists what is in the trash\n" in known.stderr
