@@ -137,8 +137,8 @@ def _unknown(path: str, rollout: str, known: Iterable[str], looked_at: int) -> N
 
 
 def nearest(rollout: str, known: Iterable[str]) -> tuple[str, ...]:
-    """The ids that were most likely meant: of the same group, of which this is an attempt, or spelt almost like it."""
+    """The ids that were most likely meant: that begin so, of which this is an attempt, or spelt almost like it."""
     names = sorted(known)
-    akin = [name for name in names if rollout and (name.startswith(f"{rollout}_") or rollout.startswith(f"{name}-a"))]
+    akin = [name for name in names if rollout and (name.startswith(rollout) or rollout.startswith(f"{name}-a"))]
     alike = get_close_matches(rollout, names, n=NEAREST, cutoff=0.5)
     return tuple(dict.fromkeys((*akin[:NEAREST], *alike, *names)))[:NEAREST]

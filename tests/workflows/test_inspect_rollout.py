@@ -115,6 +115,7 @@ def test_nearest() -> None:
     known = ["a_g0", "a_g1", "prompt-17_g0", "z_g0"]
 
     assert ("a_g0", "a_g1") == nearest("a", known)[:2]
+    assert ("c752-x_g0", "c752-x_g1") == nearest("c7", [*known, "c752-x_g1", "c752-x_g0"])[:2]
     assert "prompt-17_g0" == nearest("promt-17_g0", known)[0]
     assert () == nearest("x", [])
 
