@@ -35,7 +35,7 @@ def list_scripts(
     from ckptctl.slurm import SCRIPTS
 
     listed = ScriptList.of(SCRIPTS)
-    emit(settings, to_json(listed) if settings.format == "json" else f"{scripts_text(listed)}\n")
+    emit(settings, to_json(listed) if settings.format == "json" else scripts_text(listed))
 
 
 @app.command("show", short_help="Print one script.", epilog=epilog("slurm"))

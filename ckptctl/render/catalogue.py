@@ -6,11 +6,14 @@ from collections.abc import Iterable
 from typing import Literal
 
 from pydantic import Field
+from rich.text import Text
 
 from ckptctl.domain.document import Document
 from ckptctl.domain.finding import Level, Severity
 from ckptctl.errors import EXIT_MEANINGS, UsageError
+from ckptctl.render.console import draw_table, flow, open_table, render
 from ckptctl.render.machine import to_json
+from ckptctl.render.report_words import SEVERITY_STYLE
 from ckptctl.rules import ALL_RULES
 from ckptctl.rules._model import Rule
 from ckptctl.rules.run import means
@@ -85,14 +88,17 @@ def explain_rule(wanted: str, *, as_json: bool) -> str:
     rules = find_rules(wanted)
     if as_json:
         return _rules_json(rules)
-    return "\n".join(_explanation(rule) for rule in rules)
+    return flow("\n".join(_explanation(rule) for rule in rules))
 
 
 def list_rules(*, as_json: bool) -> str:
     """One line a rule."""
     if as_json:
         return _rules_json(ALL_RULES)
-    return "".join(f"{rule.id}  {rule.severity:<11}  {rule.level:<8}  {rule.name}\n" for rule in ALL_RULES)
+    table = open_table("rule", "severity", "level", "name")
+    for rule in ALL_RULES:
+        table.add_row(rule.id, Text(rule.severity, style=SEVERITY_STYLE[rule.severity]), rule.level, rule.name)
+    return render(lambda console: draw_table(console, table))
 
 
 def _rules_json(rules: Iterable[Rule]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable
 from itertools import groupby
 
@@ -43,7 +44,7 @@ def draw_snapshot_inspection(console: Console, result: SnapshotInspection, verbo
     if result.checkpoint_id:
         say(console, f"checkpoint id {safe(result.checkpoint_id)}")
     _draw_counters(console, result)
-    _draw_findings(console, result.findings, result.unread)
+    _draw_findings(console, result.path, result.findings, result.unread)
     _draw_participants(console, result)
     _draw_groups(console, result)
     _draw_rollouts(console, result, verbose)
@@ -55,7 +56,7 @@ def draw_snapshot_inspection(console: Console, result: SnapshotInspection, verbo
 def draw_data_plane_inspection(console: Console, result: DataPlaneInspection) -> None:
     """A data plane alone."""
     _draw_head(console, "data plane", result)
-    _draw_findings(console, result.findings, result.unread)
+    _draw_findings(console, result.path, result.findings, result.unread)
     _draw_data_plane(console, result.data_plane)
     _draw_parts(console, result.parts)
 
@@ -83,15 +84,15 @@ def _draw_counters(console: Console, result: SnapshotInspection) -> None:
             say(console, f"{name:<9} {digest}", style="dim")
 
 
-def _draw_findings(console: Console, findings: tuple[Finding, ...], unread: tuple[str, ...]) -> None:
+def _draw_findings(console: Console, path: str, findings: tuple[Finding, ...], unread: tuple[str, ...]) -> None:
     groups = group_findings(findings)
     for group in groups[:FINDINGS_SHOWN]:
         line = Text(f"{group.first.severity}[{group.first.rule}]", style=SEVERITY_STYLE[group.first.severity])
         place = f" {place_of(group.first)}:" if group.first.artifact else ""
         more = f" (and {group.count - 1:,} more like this)" if group.count > 1 else ""
         say(console, line.append(f"{place} {group.first.message}{more}", style="default"))
-    if len(groups) > FINDINGS_SHOWN or any(group.count > 1 for group in groups):
-        say(console, "`ckptctl validate` has all findings")
+    if groups:
+        say(console, f"all findings, and what to do: `ckptctl validate {shlex.quote(safe(path))}`")
     named = {finding.artifact for finding in findings}
     for problem in unread[:FINDINGS_SHOWN]:
         what, _, why = problem.partition(": ")

@@ -5,6 +5,8 @@ Live servers: `inspect_live_text`.
 
 from __future__ import annotations
 
+import shlex
+
 from rich.console import Console
 from rich.text import Text
 
@@ -139,7 +141,9 @@ def _draw_notes(console: Console, item: SnapshotView) -> None:
 def _draw_rest(console: Console, result: DirectoryInspection) -> None:
     if result.leftovers:
         console.print()
-        say(console, "leftovers", 0, style="bold")
+        head = Text("leftovers", style="bold")
+        told = f" (`ckptctl gc {shlex.quote(safe(result.path))} --dry-run` tells what becomes of them)"
+        say(console, head.append(told if result.kind == "checkpoint_dir" else "", style="not bold"), 0)
     for item in result.leftovers:
         measured = "" if item.size_bytes is None else f", {size(item.size_bytes)}"
         age = "" if item.untouched_s is None else f", untouched for {duration(item.untouched_s)}"
@@ -147,7 +151,8 @@ def _draw_rest(console: Console, result: DirectoryInspection) -> None:
     if result.trash:
         console.print()
         head = Text("trash", style="bold")
-        say(console, head.append(" (`ckptctl gc --undelete NAME` brings a snapshot back)", style="not bold"), 0)
+        told = f" (`ckptctl gc {shlex.quote(safe(result.path))} --undelete NAME` brings a snapshot back)"
+        say(console, head.append(told, style="not bold"), 0)
     for entry in result.trash:
         measured = "" if entry.size_bytes is None else f", {size(entry.size_bytes)}"
         age = "" if entry.age_s is None else f", there for {duration(entry.age_s)}"

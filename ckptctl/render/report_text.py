@@ -36,6 +36,9 @@ def report_text(report: Report, *, verbose: int = 0, to_terminal: bool | None = 
             _draw_target(console, target, report, verbose)
         if len(report.targets) != 1 or report.share is not None:
             _draw_whole(console, report)
+        failed = [item.rule for target in report.targets for item in target.findings if item.severity == "error"]
+        if failed and report.verdict != "valid":
+            say(console, f"about a rule: `ckptctl validate --explain {failed[0]}`", 0, style="dim")
 
     return render(draw, to_terminal=to_terminal, width=width)
 
@@ -57,12 +60,11 @@ def _draw_target(console: Console, target: TargetReport, report: Report, verbose
     say(console, head, 0)
     for group in group_findings(target.findings):
         _draw_group(console, group, verbose)
-    told = {finding.rule for finding in target.findings}
-    for outcome in target.outcomes:
-        if outcome.outcome == "could_not_run" and (verbose or outcome.rule not in told):
-            line = Text("could not check ")
-            line.append(f"[{outcome.rule}] {outcome.name}", style="yellow")
-            say(console, line.append(f": {outcome.reason}"))
+    told = frozenset(finding.rule for finding in target.findings)
+    for reason, names in _rules_by_reason(target, "could_not_run", frozenset() if verbose else told):
+        line = Text("could not check ")
+        line.append(", ".join(names), style="yellow")
+        say(console, line.append(f": {reason}"))
     for group in group_findings(target.notes):
         _draw_note(console, group, verbose)
     say(console, _coverage_line(target), style="dim")
@@ -146,8 +148,25 @@ def _not_covered_line(unchecked: tuple[Unchecked, ...]) -> str:
 
 
 def _draw_details(console: Console, target: TargetReport) -> None:
+    """What was not looked at, once for each reason."""
+    files: dict[str, list[str]] = {}
     for item in target.coverage.unchecked:
-        say(console, f"not checked: {item.path} ({size(item.bytes)}): {item.reason}", style="dim")
-    for outcome in target.outcomes:
-        if outcome.outcome == "skipped":
-            say(console, f"skipped [{outcome.rule}] {outcome.name}: {outcome.reason}", style="dim")
+        files.setdefault(item.reason, []).append(f"{item.path} ({size(item.bytes)})")
+    for reason, paths in files.items():
+        say(console, f"not checked: {reason}:", style="dim")
+        for path in paths:
+            say(console, path, 4, style="dim")
+    for reason, names in _rules_by_reason(target, "skipped"):
+        say(console, f"skipped: {reason}:", style="dim")
+        say(console, ", ".join(names), 4, style="dim")
+
+
+def _rules_by_reason(
+    target: TargetReport, outcome: str, without: frozenset[str] = frozenset()
+) -> Iterable[tuple[str, list[str]]]:
+    """Rules that ended so, put together by the reason that they share."""
+    found: dict[str, list[str]] = {}
+    for item in target.outcomes:
+        if item.outcome == outcome and item.rule not in without:
+            found.setdefault(item.reason, []).append(f"[{item.rule}] {item.name}")
+    return found.items()

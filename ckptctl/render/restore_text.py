@@ -8,10 +8,11 @@ from __future__ import annotations
 from rich.console import Console
 from rich.text import Text
 
-from ckptctl.domain.amounts import plural, short_time
+from ckptctl.domain.amounts import plural
 from ckptctl.domain.restore import RestoreResult
 from ckptctl.domain.safe_text import safe
 from ckptctl.render.console import draw_table, open_table, render, say
+from ckptctl.render.transaction_text import draw_steps
 
 SHOWN = 10
 """How many sessions are listed without `--verbose`."""
@@ -36,8 +37,8 @@ def restore_text(
             _draw_rest(console, result, verbose)
         for warning in result.warnings:
             say(console, f"warning: {safe(warning)}", style="yellow")
-        for step in result.steps if verbose else ():
-            say(console, f"{step.number:<4} {step.name}: {short_time(step.seconds)}")
+        if verbose and result.steps:
+            draw_steps(console, result.steps)
 
     return render(draw, to_terminal=to_terminal, width=width)
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Literal, Self
 
 from ckptctl.domain.document import Document
+from ckptctl.render.console import draw_table, open_table, render
 
 
 class ScriptFacts(Document):
@@ -44,6 +45,8 @@ class ClaimAnswer(Document):
 
 
 def scripts_text(listed: ScriptList) -> str:
-    """One line each."""
-    width = max(len(script.name) for script in listed.scripts)
-    return "\n".join(f"{script.name:<{width}}  {script.purpose}" for script in listed.scripts)
+    """One line each where there is room."""
+    table = open_table("script", "what it is for", fold=frozenset({"what it is for"}))
+    for script in listed.scripts:
+        table.add_row(script.name, script.purpose)
+    return render(lambda console: draw_table(console, table))

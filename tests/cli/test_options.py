@@ -111,7 +111,7 @@ def test_quiet_and_verbose(samples):
     assert plain == run("-q", "validate", "turn", folder=samples).stdout
     assert plain == run("validate", "turn", "--quiet", folder=samples).stdout
     for words in (("-v", "validate", "turn"), ("validate", "-v", "turn"), ("-v", "validate", "turn", "-v")):
-        assert "  skipped [" in run(*words, folder=samples).stdout
+        assert "  skipped: " in run(*words, folder=samples).stdout
 
 
 def test_version():

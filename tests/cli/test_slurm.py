@@ -25,10 +25,10 @@ def shown(name):
 
 
 def test_the_list_names_every_script():
-    """One line each."""
+    """One line each, below a title."""
     lines = run("slurm", "list").stdout.splitlines()
 
-    assert list(SCRIPTS) == [line.split()[0] for line in lines]
+    assert ["script", *SCRIPTS] == [line.split()[0] for line in lines]
 
 
 @pytest.mark.parametrize("name", SCRIPTS)

@@ -67,3 +67,14 @@ def test_json_on_a_terminal_stays_one_line():
 
     assert 1 == told.count("\n")
     assert "\x1b" not in told
+
+
+@pytest.mark.parametrize(
+    "words", [("validate", "--explain", "LED"), ("validate", "--list-rules"), ("slurm", "list"), ("inspect", "turn")]
+)
+@pytest.mark.parametrize("columns", [40, 80])
+def test_an_answer_is_broken_between_words(words, columns):
+    """Whatever command makes it: only a name or a path that is wider than the terminal is left to it."""
+    told = re.sub(r"\x1b\[[0-9;]*m", "", seen(*words, columns=columns))
+
+    assert [] == [line for line in told.split("\n") if len(line) > columns and " " in line.strip()]

@@ -211,7 +211,7 @@ def test_findings_of_a_damaged_snapshot(tmp_path) -> None:
 
     assert "invalid at level standard (must not be restored)" in text
     assert "(and 8 more like this)" in text
-    assert "  `ckptctl validate` has all findings\n" in text
+    assert "  all findings, and what to do: `ckptctl validate " in text
     assert "not shown: rollout_recovery.pt is damaged" in text
     assert "and 2 parts more" in text
 
@@ -226,8 +226,9 @@ def test_live_answers(monkeypatch) -> None:
     )
 
     assert "live: not ready for a snapshot (2 reasons)" in text
-    assert "error[discovery-refused] topology: two actors\n  hint: leave one" in text
-    assert "error[unreachable] `counter` is gone" in text
+    assert "error[discovery-refused]: topology: two actors\n  hint: leave one" in text
+    assert "error[unreachable]: `counter` is gone" in text
+    assert "and so does `ckptctl gc --sessions --config run.yaml`" in text
     assert "running: 000002-snapshot" in text
     assert "deadline in 10 s" in text
     assert "deadline passed 10 s ago" in text
@@ -236,6 +237,24 @@ def test_live_answers(monkeypatch) -> None:
     assert "waits for a restore, publishes a trainer step" in text
     assert "live: ready for a snapshot" in ready
     assert "controller: no answer" in ready
+
+
+def test_one_hint_for_problems_that_share_it() -> None:
+    """It stands below the last of them."""
+    gone = [
+        LiveProblem(
+            code="unreachable",
+            exit_code=30,
+            about=name,
+            message=f"`{name}` is gone",
+            hint="start it, then `ckptctl restore`",
+        )
+        for name in ("counter", "agent")
+    ]
+    text = live_text(a_live(problems=tuple(gone)), to_terminal=False)
+    hint = "hint: start it, then `ckptctl restore --config run.yaml`"
+
+    assert f"error[unreachable]: `counter` is gone\nerror[unreachable]: `agent` is gone\n  {hint}\n" in text
 
 
 def test_every_outcome_of_gc() -> None:

@@ -216,12 +216,48 @@ def test_one_cause_is_one_entry():
     report = a_report(a_target(verdict="invalid", findings=(*places, more)))
     told, verbose = lines(report), lines(report, verbose=1)
 
-    assert ["  error[PAR026] session-file-mismatch (37 times)"] == [line for line in told if "PAR026" in line]
+    assert ["  error[PAR026] session-file-mismatch (37 times)"] == [line for line in told if "[PAR026]" in line]
     assert 3 == sum("digest differs" in line for line in told)
     assert "    and 34 more; `--verbose` lists what the report holds" in told
     assert 1 == sum("hint:" in line for line in told)
     assert 20 == sum("digest differs" in line for line in verbose)
     assert "    and 17 more" in verbose
+
+
+def test_what_was_not_looked_at_is_told_once_for_each_reason():
+    """Rules and files, with `--verbose`; rules that could not run always."""
+    outcomes = (
+        an_outcome("DUR004", "skipped", "needs live servers"),
+        an_outcome("INV006", "skipped", "belongs to level full"),
+        an_outcome("DUR005", "skipped", "needs live servers"),
+        an_outcome("BND005", "could_not_run", "no ledger"),
+        an_outcome("BND010", "could_not_run", "no ledger"),
+    )
+    unchecked = tuple(Unchecked(path=name, bytes=2048, reason="tensor bytes") for name in ("a.pkl", "b.pkl"))
+    coverage = WHOLE.model_copy(update={"unchecked": unchecked})
+    report = a_report(a_target(verdict="incomplete", outcomes=outcomes, coverage=coverage))
+
+    assert "  could not check [BND005] ledger-count-mismatch, [BND010] sampler-cursor-behind: no ledger" in lines(
+        report
+    )
+    assert [
+        "  not checked: tensor bytes:",
+        "    a.pkl (2.0 KiB)",
+        "    b.pkl (2.0 KiB)",
+        "  skipped: needs live servers:",
+        "    [DUR004] unshared-storage, [DUR005] pruned-last-valid-snapshot",
+        "  skipped: belongs to level full:",
+        "    [INV006] foreign-staged-row",
+    ] == lines(report, verbose=1)[3:]
+
+
+def test_who_found_errors_is_told_where_to_read_about_them():
+    """The rule of the first error, once; warnings alone ask nobody to do anything."""
+    bad = a_target(verdict="invalid", findings=(a_finding("MAN009", severity="warning"), a_finding()))
+    warned = a_target(findings=(a_finding("MAN009", severity="warning"),))
+
+    assert "about a rule: `ckptctl validate --explain PAR026`" == lines(a_report(bad, bad))[-1]
+    assert [] == [line for line in lines(a_report(warned)) if "--explain" in line]
 
 
 def test_two_causes_of_one_rule_are_two_entries():
@@ -233,7 +269,7 @@ def test_two_causes_of_one_rule_are_two_entries():
     )
     told = lines(a_report(a_target(verdict="invalid", findings=findings)))
 
-    assert ["", "", " (5 times)"] == [line.partition("mismatch")[2] for line in told if "PAR026" in line]
+    assert ["", "", " (5 times)"] == [line.partition("mismatch")[2] for line in told if "[PAR026]" in line]
 
 
 def test_notes_are_told_beside_findings():
