@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from shlex import quote
 
 from rich.console import Console
 from rich.text import Text
@@ -10,7 +11,13 @@ from rich.text import Text
 from ckptctl.domain.amounts import duration, plural, size
 from ckptctl.domain.retention import GcDone, GcResult
 from ckptctl.domain.safe_text import safe
-from ckptctl.render.console import draw_table, open_table, render, say
+from ckptctl.render.console import GAP, render, say
+
+UNDELETE = "; `--undelete` brings it back"
+"""Ends a reason; said once, with the whole command, below all items."""
+ACTION, SIZE = "action", "size"
+ROOM = 40
+"""Columns that reasons get at least before they begin further left."""
 
 HEADS = {
     "collected": "collected: ",
@@ -72,7 +79,7 @@ def _draw_policy(console: Console, result: GcResult) -> None:
     say(console, f"in {safe(result.checkpoint_dir)}")
     say(
         console,
-        f"policy: the newest {policy.keep_latest_k} of each anchor, {policy.min_valid_copies} valid, "
+        f"policy: the newest {policy.keep_latest_k} of each anchor, at least {policy.min_valid_copies} valid, "
         f"grace period {duration(policy.grace_period_s)}",
     )
     if result.archive is not None:
@@ -80,28 +87,41 @@ def _draw_policy(console: Console, result: GcResult) -> None:
 
 
 def _draw_items(console: Console, result: GcResult) -> None:
-    table = open_table(
-        "  action", "size", "item and reasons", right=frozenset({"size"}), fold=frozenset({"item and reasons"})
+    """Each item on a line, its reasons below; where the terminal is narrow those begin further left."""
+    words = [_word(item) for item in result.items]
+    sizes = ["" if item.size_bytes is None else size(item.size_bytes) for item in result.items]
+    word_width, size_width = (
+        max(len(text) for text in (title, *found)) for title, found in ((ACTION, words), (SIZE, sizes))
     )
-    for item in result.items:
-        style = STYLES.get(item.outcome, "magenta")
-        measured = "" if item.size_bytes is None else size(item.size_bytes)
-        table.add_row(Text(f"  {_word(item)}", style=style), measured, _why(item))
-    draw_table(console, table)
+    deep = 2 + word_width + GAP + size_width + GAP
+    indent = deep if not console.is_terminal or console.width >= deep + ROOM else 4
+    say(console, f"{ACTION:<{word_width}}  {SIZE:>{size_width}}  item and reasons", style="dim")
+    for item, word, measured in zip(result.items, words, sizes, strict=True):
+        line = Text(f"{word:<{word_width}}", style=STYLES.get(item.outcome, "magenta"))
+        line.append(f"  {measured:>{size_width}}  ", style="default not bold")
+        say(
+            console, line.append(safe(item.path), style="default bold" if item.action != "keep" else "default not bold")
+        )
+        for reason in _reasons(item):
+            say(console, f"- {reason}", indent)
+    if any(item.outcome == "moved" or (item.kind == "trashed" and item.action == "keep") for item in result.items):
+        say(
+            console,
+            f"`ckptctl gc {quote(safe(result.checkpoint_dir))} --undelete NAME` brings one back from the trash",
+            style="dim",
+        )
 
 
 def _word(item: GcDone) -> str:
     return PLANNED[item.action] if item.outcome == "planned" else WORDS[item.outcome]
 
 
-def _why(item: GcDone) -> Text:
-    lines = [f"- {safe(reason)}" for reason in item.reasons]
+def _reasons(item: GcDone) -> list[str]:
+    told = [safe(reason.removesuffix(UNDELETE)) for reason in item.reasons]
     if item.outcome in MEANINGS:
-        lines.append(f"- {MEANINGS[item.outcome]}")
+        told.append(MEANINGS[item.outcome])
     if item.problem:
-        lines.append(f"- {safe(item.problem)}")
+        told.append(safe(item.problem))
     if item.trash_entry is not None:
-        lines.append(f"- back with `--undelete {safe(item.trash_entry)}`")
-    text = Text(safe(item.path), style="bold" if item.action != "keep" else "")
-    text.append("\n" + "\n".join(lines), style="not bold")
-    return text
+        told.append(f"in the trash as {safe(item.trash_entry)}")
+    return told

@@ -276,9 +276,29 @@ def test_every_outcome_of_gc() -> None:
     )
 
     assert "collected: 1 trashed, 1 deleted, 1 gone, 1 held open, 1 FAILED (10 KiB), 1 kept" in text
-    assert "back with `--undelete 5.step_3.snapshot_000002`" in text
+    assert "in the trash as 5.step_3.snapshot_000002\n" in text
+    assert "\n  `ckptctl gc /run --undelete NAME` brings one back from the trash\n" in text
     assert "- no permission" in text
     assert "warning: careful" in text
+
+
+def test_reasons_of_gc_on_narrow_terminals(monkeypatch) -> None:
+    """Below their item, and further left where it is narrow; a command is never torn."""
+    monkeypatch.setenv("NO_COLOR", "1")
+    item = GcDone(
+        path=".ckptctl/trash/5.step_3.snapshot_000002", kind="trashed", action="keep", outcome="kept", size_bytes=None,
+        reasons=("its grace period ends on 2026-12-01 at 14:03:02 UTC; `--undelete` brings it back",),
+    )  # fmt: skip
+    result = GcResult(outcome="planned", checkpoint_dir="/my runs/a", policy=GcPolicy(), items=(item,))
+    wide, narrow = (gc_text(result, to_terminal=True, width=width).splitlines()[4:] for width in (80, 40))
+
+    assert [
+        "  keep          .ckptctl/trash/5.step_3.snapshot_000002",
+        "                - its grace period ends on 2026-12-01 at 14:03:02 UTC",
+        "  `ckptctl gc '/my runs/a' --undelete NAME` brings one back from the trash",
+    ] == wide
+    assert "    - its grace period ends on" in narrow
+    assert "  `ckptctl gc '/my runs/a' --undelete NAME`" in narrow
 
 
 @pytest.mark.parametrize("outcome", ["undeleted", "pinned", "unpinned"])
