@@ -108,6 +108,9 @@ class AnchorView(Document):
     trainer_version: Count | None
     problems: tuple[SafeText, ...]
     snapshots: tuple[SnapshotView, ...]
+    unlisted: SafeText = Field(
+        default="", description="why its snapshots could not be listed; then none is here, whatever there may be"
+    )
 
 
 class DirectoryInspection(Document):

@@ -153,7 +153,8 @@ def _anchor(anchor: AnchorView, result: DirectoryInspection) -> str:
     head = f"<p>{verdict(anchor.verdict, verdict_words(anchor.verdict, result.level))}{t(version + durable)}</p>"
     problems = [f'<p class="warn"><span class="sign">!</span> {t(text)}</p>' for text in anchor.problems]
     if not anchor.snapshots:
-        return section(anchor.name, head, *problems, '<p class="quiet">no snapshot</p>')
+        said = f"its snapshots are not known: {anchor.unlisted}" if anchor.unlisted else "no snapshot"
+        return section(anchor.name, head, *problems, f'<p class="quiet">{t(said)}</p>')
     most = max(item.size_bytes for item in anchor.snapshots) or 1
     rows = [_snapshot_row(item, result, most) for item in anchor.snapshots]
     heads = (

@@ -107,7 +107,8 @@ def _draw_anchor(console: Console, anchor: AnchorView, level: Level) -> None:
     for problem in anchor.problems:
         say(console, f"! {safe(problem)}", style="yellow")
     if not anchor.snapshots:
-        say(console, "no snapshot")
+        said = f"its snapshots are not known: {safe(anchor.unlisted)}" if anchor.unlisted else "no snapshot"
+        say(console, said, style="yellow" if anchor.unlisted else "")
         return
     titles = ("  snapshot", "verdict", "schema", "age", "size", "groups", "cont.", "sess.")
     table = open_table(*titles, right=frozenset(titles[2:]))

@@ -44,6 +44,7 @@ from ckptctl.workflows.world import World
 T = TypeVar("T")
 METADATA_FILE = "data_plane/metadata.json"
 PROBLEMS_SHOWN = 3
+NO_ENTRIES: tuple[TreeEntry, ...] = ()
 
 
 @dataclass(slots=True)
@@ -80,10 +81,8 @@ def inspect_directory(world: World, path: str, level: Level, *, only: str | None
         level=level,
         verdict=worst([view.verdict for view in views] + [item.verdict for view in views for item in view.snapshots]),
         anchors=views,
-        leftovers=tuple(_leftovers(world, path, wanted, entries if only is None else (), now)),
-        trash=tuple(_trashed(world, path, entry, now) for entry in entries_of(world.store, f"{path}/{TRASH_FOLDER}"))
-        if only is None
-        else (),
+        leftovers=tuple(_leftovers(world, path, views, entries if only is None else (), control, now)),
+        trash=tuple(_trash(world, path, control, now)) if only is None else (),
         unfinished=control.unfinished,
         lock=control.lock,
         warnings=tuple(control.warnings),
@@ -161,6 +160,7 @@ def _anchor(world: World, path: str, level: Level, loader: AnchorLoader, control
         else info.trainer_version,
         problems=_problems(report),
         snapshots=tuple(reversed(views)),
+        unlisted=found.snapshots_problem,
     )
 
 
@@ -253,13 +253,20 @@ def _problems(report: TargetReport) -> tuple[str, ...]:
 
 
 def _leftovers(
-    world: World, path: str, anchors: list[str], beside: tuple[TreeEntry, ...], now: Now
+    world: World,
+    path: str,
+    anchors: tuple[AnchorView, ...],
+    beside: tuple[TreeEntry, ...],
+    control: Control,
+    now: Now,
 ) -> list[LeftoverView]:
     found = [
-        _leftover(world, path, snapshot_path(anchor, entry.path), entry, now)
+        _leftover(world, path, snapshot_path(anchor.name, entry.path), entry, now)
         for anchor in anchors
-        if world.store.kind_of(f"{path}/{anchor}") == "directory"  # behind a link in its place nothing is looked at
-        for entry in _beside_snapshots(world, f"{path}/{anchor}/{SNAPSHOTS_FOLDER}")
+        if not anchor.unlisted  # it says so itself
+        and world.store.kind_of(f"{path}/{anchor.name}")
+        == "directory"  # behind a link in its place nothing is looked at
+        for entry in _beside_snapshots(world, f"{path}/{anchor.name}/{SNAPSHOTS_FOLDER}", control)
     ]
     return found + [
         _leftover(world, path, entry.path, entry, now)
@@ -268,9 +275,9 @@ def _leftovers(
     ]
 
 
-def _beside_snapshots(world: World, folder: str) -> Iterator[TreeEntry]:
+def _beside_snapshots(world: World, folder: str, control: Control) -> Iterator[TreeEntry]:
     """What lies beside snapshots and is none: unfinished, half-deleted, or called something else."""
-    entries = entries_of(world.store, folder)
+    entries = _or_warn(control, lambda: entries_of(world.store, folder), NO_ENTRIES)
     strays = frozenset(strays_among(entries))
     yield from (entry for entry in entries if entry.path.startswith(UNPUBLISHED) or entry.path in strays)
 
@@ -296,6 +303,11 @@ def _what_it_is(path: str) -> str:
     if name.startswith("tmp_"):
         return "a trainer checkpoint that is being written, or was never finished"
     return "the previous version of a trainer checkpoint, while it is exchanged"
+
+
+def _trash(world: World, path: str, control: Control, now: Now) -> Iterator[TrashedView]:
+    entries = _or_warn(control, lambda: entries_of(world.store, f"{path}/{TRASH_FOLDER}"), NO_ENTRIES)
+    yield from (_trashed(world, path, entry, now) for entry in entries)
 
 
 def _trashed(world: World, path: str, entry: TreeEntry, now: Now) -> TrashedView:

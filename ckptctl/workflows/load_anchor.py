@@ -113,7 +113,7 @@ class AnchorLoader:
             config=parts.read_document(CONFIG_FILE, lambda data: decode_yaml(data, limits), limits.yaml_bytes),
             has_policy="policy" in names and parts.entries["policy"].kind == "directory",
             snapshots=self.siblings(path) if root_kind == "directory" else (),
-            snapshots_problem=self._unlisted_snapshots(path, names),
+            snapshots_problem=self._unlisted_snapshots(path, parts),
             other_snapshots=self._others(path),
             garbage=(*self._garbage(path, names, beside), *strays),
             foreign_markers=tuple(sorted(beside.intersection(OLD_MARKERS))),
@@ -216,8 +216,10 @@ class AnchorLoader:
                 found.append(f"../{entry.path}")
         return tuple(sorted(found))
 
-    def _unlisted_snapshots(self, path: str, names: set[str]) -> str:
-        problem = self._look(f"{path}/{SNAPSHOTS_FOLDER}")[1] if SNAPSHOTS_FOLDER in names else ""
+    def _unlisted_snapshots(self, path: str, parts: PartReader) -> str:
+        """Why nobody knows which snapshots there are: their folder, or the whole anchor, cannot be listed."""
+        is_there = SNAPSHOTS_FOLDER in parts.entries
+        problem = self._look(f"{path}/{SNAPSHOTS_FOLDER}" if is_there else path)[1]
         return f"{problem}; {MEND}" if problem else ""
 
     def _listed(self, path: str) -> tuple[TreeEntry, ...]:

@@ -63,10 +63,11 @@ def _facts(world: World, checkpoint_dir: str, view: DirectoryInspection, proofs:
         except CkptctlError as error:
             obstacle = error.message
     is_known = obstacle is None
+    unlisted = [f"{anchor.name}: {anchor.unlisted}" for anchor in view.anchors if anchor.unlisted]
     return DirectoryFacts(
         checkpoint_dir=checkpoint_dir,
-        obstacle=obstacle,
-        snapshots=snapshots,
+        obstacle=obstacle or (unlisted[0] if unlisted else None),
+        snapshots=None if unlisted else snapshots,  # the newest may be one of those that nobody could list
         anchors=tuple(anchor.name for anchor in view.anchors),
         sizes_bytes={
             "snapshots": sum(item.size_bytes for item in snapshots),

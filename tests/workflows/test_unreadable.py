@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 
 import pytest
 
 from ckptctl.adapters.local_store import LocalStore
 from ckptctl.domain.limits import DEFAULT_LIMITS
 from ckptctl.errors import NotCheckedError, StorageError
+from ckptctl.render.inspect_text import inspection_text
+from ckptctl.workflows.inspect import run_inspection
 from ckptctl.workflows.load_anchor import AnchorLoader
 from ckptctl.workflows.load_evidence import Known, load_target
+from ckptctl.workflows.observe import observe_directory
 from ckptctl.workflows.selection import select_snapshot
 from ckptctl.workflows.targets import Target
 from ckptctl.workflows.validate import ValidateRequest, judge
 from tests.builders import a_run_files, write_tree
 from tests.fakes.small_world import a_world
+from tests.runs import a_run, offline_world
 from tests.workflows.test_selection import snapshot_of, two
 
 NEWEST = "rollout_snapshots/snapshot_000002"
@@ -35,6 +40,11 @@ class ForbiddenStore(LocalStore):
     def open_source(self, path):
         self._demand(path)
         return super().open_source(path)
+
+    def kind_of(self, path):
+        if f"{self._forbidden}/" in path:
+            self._demand(path)
+        return super().kind_of(path)
 
     def _demand(self, path):
         if path.endswith(self._forbidden) or f"{self._forbidden}/" in path:
@@ -66,3 +76,45 @@ def test_a_restore_does_not_call_it_damaged(tmp_path) -> None:
 
     assert found.snapshot.endswith("snapshot_000001")
     assert ["incomplete"] == [item.verdict for item in found.rejected]
+
+
+def two_anchors(tmp_path):
+    root = a_run(tmp_path, step_3=1, bootstrap=1)
+    (root / ".ckptctl/trash").mkdir(parents=True, exist_ok=True)
+    return root
+
+
+def test_an_overview_shows_the_rest(tmp_path) -> None:
+    """The anchor that cannot be listed has its entry and says why; it is not said to have no snapshot, and the status is 11."""
+    root = two_anchors(tmp_path)
+    world = replace(offline_world(root), store=ForbiddenStore("/step_3"))
+    result = run_inspection(world, str(root))
+    newest, other = result.anchors
+    text = inspection_text(result)
+
+    assert ("step_3", "incomplete", ()) == (newest.name, newest.verdict, newest.snapshots)
+    assert "Permission denied; fix its permissions, or the file system" in newest.unlisted
+    assert ("bootstrap", "valid", 1, "") == (other.name, other.verdict, len(other.snapshots), other.unlisted)
+    assert "incomplete" == result.verdict
+    assert "its snapshots are not known: " in text
+    assert "no snapshot" not in text
+
+
+def test_an_overview_without_the_trash(tmp_path) -> None:
+    """It says that it could not look there; nothing else is less known for it."""
+    root = two_anchors(tmp_path)
+    world = replace(offline_world(root), store=ForbiddenStore(".ckptctl/trash"))
+    result = run_inspection(world, str(root))
+
+    assert ("valid", ()) == (result.verdict, result.trash)
+    assert ["Permission denied" in text for text in result.warnings] == [True]
+
+
+def test_monitoring_does_not_take_an_older_snapshot_for_the_newest(tmp_path) -> None:
+    """The newest may lie in the anchor that nobody could list."""
+    root = two_anchors(tmp_path)
+    world = replace(offline_world(root), store=ForbiddenStore("/step_3"))
+    facts = observe_directory(world, str(root), {})
+
+    assert facts.snapshots is None
+    assert "step_3: " in facts.obstacle
