@@ -18,6 +18,15 @@ from pathlib import Path
 
 from tests.hostile.worst import Worst, worst_inputs
 
+MEASURING = """
+import json, os, subprocess, sys
+child = subprocess.Popen(sys.argv[1:], stdout=subprocess.DEVNULL)
+_, status, used = os.wait4(child.pid, 0)
+print(json.dumps([used.ru_maxrss, used.ru_utime + used.ru_stime, status]))
+"""
+"""Runs a command and prints its peak in KiB, processor seconds and wait status. Linux counts the memory of whoever starts a process
+as that process's own until it executes: only a small one may start what is measured."""
+
 
 @dataclass(frozen=True)
 class Cost:
@@ -36,22 +45,17 @@ def cost_of(worst: Worst, folder: Path) -> Cost:
     subprocess.run([sys.executable, "-m", "tests.hostile.worst", worst.name, str(run)], check=True)
     answer = folder / "answer.json"
     arguments = ["validate", str(run), "--level", worst.level, "--format", "json", "--output", str(answer)]
-    child = subprocess.Popen(
-        [sys.executable, "-m", "ckptctl", *arguments],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", MEASURING, sys.executable, "-m", "ckptctl", *arguments],
+        capture_output=True,
         env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
+        check=True,
     )
-    assert child.stderr is not None
-    with child.stderr:
-        said = child.stderr.read()
-    _, status, used = os.wait4(child.pid, 0)
-    child.returncode = os.waitstatus_to_exitcode(status)
+    peak_kib, cpu_s, status = json.loads(done.stdout)
     report = answer.read_text() if answer.exists() else ""
     shutil.rmtree(folder)
-    return Cost(
-        used.ru_maxrss * 1024, used.ru_utime + used.ru_stime, child.returncode, report, said.decode(errors="replace")
-    )
+    said = done.stderr.decode(errors="replace")
+    return Cost(peak_kib * 1024, cpu_s, os.waitstatus_to_exitcode(status), report, said)
 
 
 def first_words(cost: Cost, worst: Worst) -> str:
