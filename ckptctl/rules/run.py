@@ -285,6 +285,8 @@ def _settle(states: dict[str, _State], wanted: set[str]) -> None:
         if state.outcome == "failed" or not (state.waits_for or state.is_lacking):
             continue
         roots = sorted(_roots(state, states))
+        if not roots and not state.is_lacking:
+            roots = sorted(item for item in state.waits_for if _blocks(states, item))
         told = [root for root in roots if root in wanted]
         if told:
             state.outcome, state.reason = "skipped", f"because of {', '.join(told)}"
@@ -298,7 +300,10 @@ def _settle(states: dict[str, _State], wanted: set[str]) -> None:
 
 
 def _roots(state: _State, states: Mapping[str, _State]) -> set[str]:
-    """The rules at the bottom of what a state waits for: failed ones, and those that themselves could not run."""
+    """The rules at the bottom of what a state waits for: failed ones, and those that themselves could not run.
+
+    None where those that it waits for only blame one another, or itself.
+    """
     roots: set[str] = set()
     seen: set[str] = set()
     waiting = list(state.waits_for)

@@ -1,8 +1,12 @@
 """The catalogue as a whole: numbers, texts, levels, targets, samples."""
 
+import re
+
 import pytest
 
 from ckptctl.rules import ALL_RULES
+from ckptctl.rules._registry import FAMILY_ORDER, evaluation_order
+from ckptctl.rules.run import run_rules
 from tests.rules import FAMILIES
 from tests.rules.samples import BAD, GOOD
 
@@ -59,3 +63,19 @@ def test_every_rule_has_a_good_and_a_bad_sample(rule_id):
     """Both are executed and quoted."""
     assert GOOD.get(rule_id)
     assert BAD.get(rule_id)
+
+
+def test_nothing_waits_for_itself():
+    """Neither by what it requires nor by what it blames: over every first bad sample, each family by itself says whom it waits for."""
+    order = {rule.id: place for place, rule in enumerate(evaluation_order(ALL_RULES))}
+    evidence = [group[0].build() for group in BAD.values()]
+    reasons = {
+        outcome.reason
+        for found in evidence
+        for family in FAMILY_ORDER
+        for outcome in run_rules(found, select=(family,)).outcomes
+    }
+
+    assert [] == [rule.id for rule in ALL_RULES for need in rule.requires if order[need] >= order[rule.id]]
+    assert [] == [text for text in reasons if re.search(r"(needs|because of) *(,|$)", text)]
+    assert any(text.startswith("needs ") for text in reasons)

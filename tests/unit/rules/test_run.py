@@ -1,5 +1,7 @@
 """The engine: order, skipping, what could not run, choice, cutting, verdict."""
 
+import re
+
 import pytest
 
 from ckptctl.domain.evidence import Evidence, LiveFacts, ManifestReading, Part
@@ -184,6 +186,19 @@ def test_rules_that_blame_one_another_could_not_run():
     assert judgement.verdict == "incomplete"
     assert {outcome for outcome, _ in outcomes.values()} <= {"could_not_run", "skipped"}
     assert "could_not_run" in {outcome for outcome, _ in outcomes.values()}
+
+
+@pytest.mark.parametrize("blamed", ["MAN004", "LED001"])
+def test_a_circle_of_requirement_and_blame_names_somebody(blamed):
+    """Whoever waits for a rule that blames its like, or the very one that waits for it, says at least for whom it waits."""
+    rules = (
+        a_rule("MAN003", CannotRunError("no manifest", because=(blamed,))),
+        a_rule("MAN004", CannotRunError("no manifest", because=("MAN003",))),
+        a_rule("LED001", requires=("MAN003",)),
+    )
+    _, outcomes = judged(*rules, select=("LED001",))
+
+    assert re.fullmatch(r"needs MAN00[34], which did not pass and was not selected", outcomes["LED001"][1])
 
 
 def test_errors_found_before_giving_up_count():
