@@ -49,7 +49,7 @@ def hook(
         typer.Option(
             "--state-dir",
             metavar="DIR",
-            help="Where verdicts go, on a local disk. Default: /var/lib/ckptctl/hook; not as root /tmp/ckptctl-hook-UID.",
+            help="Where verdicts go, on a local disk. Default: /tmp/ckptctl-hook-UID, as root /var/lib/ckptctl/hook.",
             show_default=False,
         ),
     ] = None,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from textwrap import wrap
 from typing import Literal
 
 from pydantic import Field
@@ -10,6 +12,7 @@ from pydantic import Field
 from ckptctl.domain.document import Document
 
 HEADS = {"Usage:": "SYNOPSIS", "Arguments:": "ARGUMENTS", "Options:": "OPTIONS", "Commands:": "COMMANDS"}
+PAGE_WIDTH = 80
 STATUS_HEAD = "Exit status:"
 ENVIRONMENT = (
     ("CKPTCTL_CONFIG", "the run configuration, where --config is not given"),
@@ -52,15 +55,27 @@ def help_page(page: HelpPage) -> str:
 
 def _more(page: HelpPage) -> Iterator[str]:
     if page.examples:
-        lines = [
-            line
-            for item in page.examples
-            for line in (*([f"  # {item.about}"] if item.about else []), f"  $ {item.line}")
-        ]
-        yield "Examples:\n" + "\n".join(lines)
+        yield "Examples:\n" + "\n".join(line for item in page.examples for line in _example_lines(item))
     yield "Environment:\n" + "\n".join(f"  {name}\n      {told}" for name, told in ENVIRONMENT)
     inner = f"ckptctl help {page.command} COMMAND" if "\nCommands:\n" in page.text else "ckptctl help"
-    yield f"See also: `{inner.replace('  ', ' ')}`, and the README for what each thing means."
+    yield f"See also: `{inner.replace('  ', ' ')}`, and the README for what things mean."
+
+
+def _example_lines(item: ExampleLine) -> Iterator[str]:
+    """Comment and command, within the page; a command goes on after a backslash, before an option or an argument."""
+    yield from (f"  # {line}" for line in wrap(item.about, PAGE_WIDTH - 4, break_on_hyphens=False))
+    line = "  $"
+    for word in _words(item.line):
+        if len(f"{line} {word} \\") > PAGE_WIDTH:
+            yield f"{line} \\"
+            line = "     "
+        line += f" {word}"
+    yield line
+
+
+def _words(line: str) -> list[str]:
+    """The words of a command line as they are written, an option with its value."""
+    return re.findall(r"--?[a-z-]+ (?!-)(?:'[^']*'|\S+)|(?:'[^']*'|\S)+", line)
 
 
 def manual_page(page: HelpPage) -> str:

@@ -27,6 +27,17 @@ def test_a_page_begins_with_the_help_of_its_command(words):
     assert "\nEnvironment:\n" in page.stdout
 
 
+@pytest.mark.parametrize("words", PATHS, ids=" ".join)
+def test_a_page_fits_eighty_columns(words):
+    """No line is wider, none ends in the middle of a name, and an example that goes on is one line to a shell."""
+    lines = run("help", *words).stdout.splitlines()
+    examples = [line.removeprefix("  $ ") for line in "\n".join(lines).replace(" \\\n     ", "").splitlines()]
+
+    assert [] == [line for line in lines if len(line) > 80]
+    assert [] == [line for line in lines if line.endswith("-") and not line.startswith("  $ ")]
+    assert {item for _, item in EXAMPLES.get(" ".join(words), ())} <= set(examples)
+
+
 def test_the_json_page_has_its_schema():
     """Examples and statuses as data."""
     page = run("help", "snapshot", "--format", "json").stdout
