@@ -187,6 +187,7 @@ class _Loop:
         from ckptctl.cli.answer import emit
         from ckptctl.cli.boundary import report_error
         from ckptctl.errors import CkptctlError
+        from ckptctl.render.console import flow
         from ckptctl.render.machine import to_json_line
         from ckptctl.render.round_text import round_line
         from ckptctl.render.transaction_text import transaction_text
@@ -202,7 +203,7 @@ class _Loop:
                 if isinstance(outcome, CkptctlError) or not settings.verbose
                 else transaction_text(outcome, verbose=1)
             )
-            emit(settings, round_line(told, plan) + more)
+            emit(settings, flow(round_line(told, plan)) + more)
         if isinstance(outcome, CkptctlError) and told.next_at_s is not None:
             named = settings.config if settings.is_config_named else None
             report_error(outcome, as_json=settings.format == "json", config=named)

@@ -197,6 +197,7 @@ def _write_bundle(settings: Settings, path: str, bundle: str, level: LevelName |
     from ckptctl.cli.answer import Aside
     from ckptctl.cli.offline import offline_world
     from ckptctl.cli.place import demand_outside
+    from ckptctl.domain.amounts import size
     from ckptctl.domain.safe_text import safe
     from ckptctl.workflows.inspect import checkpoint_dir_of
     from ckptctl.workflows.inspect_bundle import BundleRequest, write_bundle
@@ -219,7 +220,7 @@ def _write_bundle(settings: Settings, path: str, bundle: str, level: LevelName |
     )
     size_bytes = write_bundle(offline_world(settings, checkpoint_dir_of(snapshot)), LocalStore(folder), request)
     if not settings.quiet:
-        Aside().say(f"bundle: {safe(file)} ({size_bytes} bytes)\n")
+        Aside().say(f"bundle: {safe(file)} ({size(size_bytes)})\n")
 
 
 def _show_live(settings: Settings) -> int:

@@ -107,6 +107,7 @@ def write_html(
     from ckptctl.cli.answer import Aside, write_to
     from ckptctl.cli.offline import run_in
     from ckptctl.cli.place import demand_no_input, demand_place
+    from ckptctl.domain.amounts import size
     from ckptctl.domain.rollout_story import RolloutInspection
     from ckptctl.domain.safe_text import safe
     from ckptctl.render.inspect_html import html_page
@@ -130,7 +131,7 @@ def write_html(
     data = html_page(found).encode()
     write_to(file, data)
     if not settings.quiet:
-        Aside().say(f"page: {safe(os.path.realpath(file))} ({len(data)} bytes)\n")
+        Aside().say(f"page: {safe(os.path.realpath(file))} ({size(len(data))})\n")
     answer = found.inspection if rollout is None else found.rollouts[0]
     if settings.format == "json":
         emit(settings, to_json(answer))

@@ -147,7 +147,7 @@ def run(
             status = await client.begin_run(goal)
             return await client.wait_finished(goal, timeout) if wait else status
 
-    _answer(settings, RunAnswer(run=_run(start())))
+    _answer(settings, RunAnswer.of(_run(start()), record.run_dir))
 
 
 @app.command("status", epilog=epilog("sim"))
@@ -186,7 +186,7 @@ def step(
             await client.train()
             return await client.run_status()
 
-    _answer(settings, RunAnswer(run=_run(train())))
+    _answer(settings, RunAnswer.of(_run(train()), record.run_dir))
 
 
 @app.command("fault", short_help="Order a fault of one server.", epilog=epilog("sim"))
@@ -211,7 +211,7 @@ def fault(
 ) -> None:
     """Order a fault of one server: what the next matching requests will meet.
 
-    Operations are control routes without their prefix, such as model-admission/pause or save, and `generate` for a model
+    Operations are control routes without their prefix, such as save or admission/close, and `generate` for a model
     call. refuse and status answer with an error and do nothing; lost breaks the connection before the request is looked at,
     drop and cut after it was done; slow, stall and late wait; wrong_digest, wrong_count and rubbish falsify the answer.
     """
@@ -261,7 +261,8 @@ def restart(
         bool,
         typer.Option(
             "--restore-expected/--fresh",
-            help="Wait for `ckptctl restore`, or start from the newest trainer checkpoint.",
+            help="Wait for `ckptctl restore` (the default), or start from the newest trainer checkpoint.",
+            show_default=False,
         ),
     ] = True,
     config: ConfigOption = None,

@@ -24,6 +24,8 @@ PIPE_WIDTH = 160
 """Width of tables where there is no terminal; running text is not wrapped there at all."""
 GAP = 2
 """Columns between those of a table."""
+FOLD = 16
+"""Columns that one in which lines are broken gets at least, if it has so many to fill."""
 _FILLING = re.compile(r"(?: |\x1b\[[0-9;]*m)+$", re.MULTILINE)
 """What ends a line and shows nothing, with the codes in it."""
 
@@ -132,6 +134,10 @@ def _text_of(cell: object) -> Text:
 
 
 def _least_width(column: Column) -> int:
+    """What a column needs so that nothing is broken inside a word, and a column that folds so that lines are worth reading."""
     lines = [line for cell in (column.header, *column.cells) for line in str(cell).split("\n")]
-    parts = lines if column.no_wrap else [word for line in lines for word in line.split()]
-    return max((cell_len(part) for part in parts), default=0)
+    longest = max((cell_len(line) for line in lines), default=0)
+    if column.no_wrap:
+        return longest
+    words = [word for line in lines for word in line.split()]
+    return max(min(longest, FOLD), *(cell_len(word) for word in words), 0)

@@ -24,6 +24,7 @@ from ckptctl.domain.inspection import (
 from ckptctl.domain.safe_text import safe
 from ckptctl.render.console import draw_table, open_table, render, say
 from ckptctl.render.inspect_snapshot_text import draw_data_plane_inspection, draw_snapshot_inspection
+from ckptctl.render.next_command import with_config
 from ckptctl.render.report_words import VERDICT_STYLE, verdict_words
 
 TRASH_STATES = {
@@ -68,7 +69,9 @@ def _draw_directory(console: Console, result: DirectoryInspection) -> None:
     _draw_rest(console, result)
 
 
-def draw_control(console: Console, lock: LockView | None, unfinished: tuple[TransactionView, ...]) -> None:
+def draw_control(
+    console: Console, lock: LockView | None, unfinished: tuple[TransactionView, ...], config: str | None = None
+) -> None:
     """Who holds the lock, and what is unfinished."""
     if lock is None:
         say(console, "lock: free")
@@ -80,7 +83,7 @@ def draw_control(console: Console, lock: LockView | None, unfinished: tuple[Tran
         told = f"{state}: {safe(item.name)}"
         told += f" under {safe(item.checkpoint_id)}" if item.checkpoint_id else ""
         told += f", begun at step {safe(item.last_step)}" if item.last_step else ", before its first step"
-        told += "" if is_running else f"; `{safe(item.finished_by)}` finishes it"
+        told += "" if is_running else f"; {with_config(f'`{safe(item.finished_by)}`', config)} finishes it"
         say(console, told, style="bold yellow")
         for path in item.uses:
             say(console, f"uses {safe(path)}", 4, style="yellow")

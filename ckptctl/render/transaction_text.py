@@ -53,7 +53,8 @@ def transaction_text(
         head.append(_meaning(result), style="default not bold")
         say(console, head, 0)
         if result.reason and result.outcome != "nothing_to_do":
-            say(console, f"why: {safe(result.reason)}")
+            again = "; `--force` takes one all the same" if result.outcome == "skipped" else ""
+            say(console, f"why: {safe(result.reason)}{again}")
         if result.snapshot:
             say(console, f"snapshot: {safe(result.snapshot)}")
         if result.checkpoint_id:

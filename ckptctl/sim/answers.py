@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from shlex import quote
 from textwrap import fill
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, PrivateAttr
 
 from ckptctl.domain.amounts import set_time
 from ckptctl.domain.document import Count, Document, NonEmpty
@@ -68,10 +68,18 @@ class RunAnswer(Document):
 
     schema_version: Literal[1] = 1
     run: dict[str, Any]
+    _run_dir: str | None = PrivateAttr(default=None)
+
+    @classmethod
+    def of(cls, run: dict[str, Any], run_dir: str) -> Self:
+        """With the directory of its cluster, which the text names in commands."""
+        answer = cls(run=run)
+        answer._run_dir = run_dir
+        return answer
 
     def text(self) -> str:
         """For people."""
-        return run_line(self.run) + "\n"
+        return run_line(self.run, self._run_dir) + "\n"
 
 
 class ServerMenu(Document):
