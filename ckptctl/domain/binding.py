@@ -49,14 +49,15 @@ class UnitInfo(Document):
 class TrainingInfo(LenientDocument):
     """`training_info.json` of a step anchor; unknown fields (`train:<metric>`) are ignored."""
 
-    consumed_samples: int = 0
+    consumed_samples: Count = 0
     current_step: Count
     current_epoch: Count = 0
-    total_steps: int = 0
-    total_valid_tokens: int = 0
+    total_steps: Count = 0
+    total_valid_tokens: Count = 0
     trainer_version: Count | None = None
     sampler_name: str | None = None
-    sampler_dispatch_index: int | None = None
+    sampler_dispatch_index: Annotated[int, Field(ge=-1)] | None = None
+    """As in a manifest: -1 before anything was dispatched."""
 
 
 class BootstrapIdentity(Document):

@@ -19,7 +19,7 @@ class RowMeta(Document):
     task_name: str | None
     sample_ids: list[str]
     fields: list[str] | None
-    sequence_lengths: list[int] | None
+    sequence_lengths: list[Count] | None
     extra_info: dict[str, Any]
     tags: list[dict[str, Any]] | None
 
@@ -28,9 +28,9 @@ class ReplayGroup(Document):
     """One finished group."""
 
     meta: RowMeta
-    start_weight: int
-    end_weight: int
-    target_step: int | None
+    start_weight: Count
+    end_weight: Count
+    target_step: Count | None
     group_id: NonEmpty
 
 

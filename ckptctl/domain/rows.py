@@ -70,10 +70,10 @@ class LineageRow(msgspec.Struct, frozen=True, gc=False):
     failure_reason: str | None = None
     event: str | None = None
     parent_call_id: str | None = None
-    weight_version: int | None = None
-    prev_len: int | None = None
-    delta_len: int | None = None
-    cum_len: int | None = None
+    weight_version: Count | None = None
+    prev_len: Count | None = None
+    delta_len: Count | None = None
+    cum_len: Count | None = None
     extras_digest: str | None = None
     chain_hash: str | None = None
     cumulative_hash: str | None = None

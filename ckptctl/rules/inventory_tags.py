@@ -91,12 +91,14 @@ def check_weights(evidence: Evidence) -> Iterator[Violation]:
         raise NotAskedError("there is no trainer version to compare with")
     newest = evidence.cut.trainer_version
     for what, artifact, location, version in _weights(evidence):
-        if version > newest:
+        if not 0 <= version <= newest:
             yield Violation(
-                f"{what} carries weight version {version}, trainer version is {newest}",
+                f"{what} carries weight version {version}, trainer version is {newest}"
+                if version > newest
+                else f"{what} carries weight version {version}, which no trainer has",
                 artifact,
                 location,
-                expected=f"at most {newest}",
+                expected=f"0 to {newest}",
                 actual=str(version),
             )
 

@@ -95,7 +95,7 @@ METAS = records(
     task_name=st.none() | TEXTS,
     sample_ids=st.lists(TEXTS, max_size=3),
     fields=st.none() | st.lists(TEXTS, max_size=3),
-    sequence_lengths=st.none() | st.lists(st.integers(), max_size=3),
+    sequence_lengths=st.none() | st.lists(COUNTS, max_size=3),
     extra_info=OBJECTS | st.fixed_dictionaries({"rollout_metrics": TEXTS}),
     tags=st.none() | st.lists(OBJECTS, max_size=3),
 )
@@ -108,9 +108,9 @@ REPLAYS = records(
     groups=st.lists(
         records(
             meta=METAS,
-            start_weight=st.integers(),
-            end_weight=st.integers(),
-            target_step=st.none() | st.integers(),
+            start_weight=COUNTS,
+            end_weight=COUNTS,
+            target_step=st.none() | COUNTS,
             group_id=NAMES,
         ),
         max_size=3,

@@ -431,6 +431,13 @@ bad(
 )
 bad(
     "INV014",
+    "a tag of weights before the first",
+    "tag of sample `g5_g0` carries weight version -1, which no trainer has",
+    world=remeta(tags=[{"weight_version": -1}, {"weight_version": 3}]),
+    artifact=REPLAY,
+)
+bad(
+    "INV014",
     "an unfinished group of newer weights",
     "group `g8`",
     world={"ledger groups 1 start_weight_version": 4},

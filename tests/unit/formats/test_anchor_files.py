@@ -39,6 +39,25 @@ def test_training_info_needs_its_step(data):
         decode_training_info(data)
 
 
+@pytest.mark.parametrize(
+    ("counter", "least"),
+    [
+        ("consumed_samples", 0),
+        ("current_epoch", 0),
+        ("total_steps", 0),
+        ("total_valid_tokens", 0),
+        ("trainer_version", 0),
+        ("sampler_dispatch_index", -1),
+    ],
+)
+def test_what_is_counted_is_not_negative(counter, least):
+    """The cursor alone begins before the first."""
+    assert least == getattr(decode_training_info(json.dumps({"current_step": 3, counter: least}).encode()), counter)
+    with pytest.raises(DefectError) as damaged:
+        decode_training_info(json.dumps({"current_step": 3, counter: least - 1}).encode())
+    assert counter == damaged.value.defects[0].location
+
+
 def test_bootstrap_manifest_reads_back():
     """The bootstrap manifest is pretty-printed with one final newline and read as it was."""
     data = encode_bootstrap(a_bootstrap())

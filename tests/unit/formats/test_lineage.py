@@ -16,6 +16,13 @@ from ckptctl.formats.participant_files import continuation_rows, decode_model_ma
 from tests.unit.formats.participants import CAPTURE_KEY, a_boundary, a_custody_file, a_model
 
 
+@pytest.mark.parametrize("column", ["weight_version", "prev_len", "delta_len", "cum_len"])
+def test_a_custody_line_counts_nothing_below_zero(column):
+    """It is no line of ours; whatever it means, it cannot be compared with a staged row."""
+    with pytest.raises(DefectError):
+        decode_lineage(json.dumps({"model_call_id": "c", column: -1}).encode() + b"\n")
+
+
 def test_model_of_the_published_example():
     """Lineage member, tar, both indexes, roots digest and manifest of the worked example have their sizes and digests."""
     built = a_model()

@@ -121,6 +121,19 @@ def test_wrong_fields_are_named(tree, location):
     assert location == first_defect(copy.deepcopy(tree)).location
 
 
+@pytest.mark.parametrize("changes", [{"start_weight": -1}, {"end_weight": -1}, {"target_step": -2}])
+def test_versions_and_steps_are_not_negative(changes):
+    """A group of a weight version that no trainer ever had is damage."""
+    [name] = changes
+
+    assert f"groups[0] (group g5).{name}" == first_defect(a_replay(groups=[a_group(**changes)])).location
+
+
+def test_lengths_are_not_negative():
+    """Nor is a sample shorter than nothing."""
+    assert "groups[0] (group g5).meta.sequence_lengths.1" == first_defect(with_state(sequence_lengths=[7, -9])).location
+
+
 def test_rollout_metrics_may_be_anything():
     """Unknown objects, tensors and odd keys are kept as a text there, and refused next to it."""
     stranger = Call(Global("wandb", "Histogram"), (PersistentId("k"),), appended=[1])
