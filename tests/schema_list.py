@@ -4,9 +4,9 @@ A number in a name changes only with a change that breaks a reader. What ckptctl
 every field is required; what people write (the configuration, saved capabilities) may leave out what has a default.
 """
 
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from pydantic import RootModel, TypeAdapter
+from pydantic import BaseModel, ConfigDict, Field, RootModel, TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
@@ -25,6 +25,9 @@ from ckptctl.domain.rollout_story import RolloutInspection
 from ckptctl.domain.snapshot_diff import SnapshotDiff
 from ckptctl.domain.timings import TimingsInspection
 from ckptctl.domain.transaction import TransactionResult
+from ckptctl.hook.options import HOOKS
+from ckptctl.hook.record import LONGEST_TEXT
+from ckptctl.hook.verdict import FAILED, HUNG, REFUSED, WORDS
 from ckptctl.render.catalogue import RuleList
 from ckptctl.render.errors import ErrorReport
 from ckptctl.render.help_page import HelpPage
@@ -39,6 +42,42 @@ GYM_FIELDS = ("gym_topology_fingerprint", "gym_checkpoint")
 
 class CapabilitiesFile(RootModel[list[DiscoveredParticipant]]):
     """Saved discovery, as `validate --capabilities` reads it: what each configured server said of itself."""
+
+
+Told = Annotated[str, Field(max_length=LONGEST_TEXT)]
+"""Text that came from a job or from files: data, escaped, and cut."""
+
+
+class HookVerdict(BaseModel):
+    """What a hook writes by hand, since it may import nothing that would make it: this is only its description."""
+
+    model_config = ConfigDict(extra="forbid")
+    schema_version: Literal[1]
+    hook: str = Field(json_schema_extra={"enum": [*HOOKS]})
+    job_id: Told = Field(description="as Slurm told it; the name of the file has it only where it is a number")
+    restart_count: Told = Field(description="as Slurm told it; `0` where it tells none")
+    node: Told
+    verdict: str = Field(
+        json_schema_extra={"enum": [*WORDS.values(), HUNG, REFUSED, FAILED]},
+        description="as `ckptctl inspect` ended; `hung`: no answer within the deadline; `refused`: a name or a user that no honest "
+        "job has; `failed`: ckptctl could not be run, or ended in another way",
+    )
+    exit_code: int | None = Field(
+        ge=0, le=255, description="of ckptctl; null when it was not run, or did not end by itself"
+    )
+    reason: Told
+    checkpoint_dir: Told = Field(
+        description="what the job named, for a TaskProlog its configuration; empty when refused"
+    )
+    found_by: Literal["comment", "marker", "environment", "configuration", ""] = Field(
+        description="where the job named it; empty when that was not looked at or is not known"
+    )
+    newest: Told = Field(
+        description="the newest snapshot that is valid; empty when there is none or none was asked for"
+    )
+    unfinished: int | None = Field(ge=0, description="transactions that somebody must finish; null when not known")
+    seconds: float = Field(ge=0)
+    finished_at: float = Field(description="seconds since 1970 by the node's clock")
 
 
 WRITTEN: dict[str, tuple[str, Any]] = {
@@ -58,6 +97,7 @@ WRITTEN: dict[str, tuple[str, Any]] = {
     "inspect-diff.v1.json": ("Answer of `ckptctl inspect --diff`", SnapshotDiff),
     "inspect-live.v1.json": ("Answer of `ckptctl inspect --live`", LiveInspection),
     "inspect-timings.v1.json": ("Answer of `ckptctl inspect --timings`", TimingsInspection),
+    "hook.v1.json": ("`job-<id>.<hook>.json`: what a hook of a scheduler found", HookVerdict),
     "slurm-list.v1.json": ("Answer of `ckptctl slurm list`", ScriptList),
     "slurm-show.v1.json": ("Answer of `ckptctl slurm show`", ScriptAnswer),
     "slurm-claim.v1.json": ("Answer of `ckptctl slurm claim`", ClaimAnswer),

@@ -236,7 +236,7 @@ def _open_errors(path: str) -> Iterator[None]:
 
 def _open_below(root: str, path: str) -> int:
     """Open a directory below `root`; no component on the way may be a link."""
-    descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    descriptor = os.open(root or "/", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     for name in filter(None, path.split("/")):
         try:
             following = os.open(name, _FOLDER_FLAGS, dir_fd=descriptor)

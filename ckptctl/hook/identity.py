@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 import pwd
 
+NO_ID = 2**32 - 1
+"""The system takes it for "as it is": who asks to become this user stays root."""
+
 
 class WrongUserError(Exception):
     """This process cannot be the job's user."""
@@ -36,16 +39,20 @@ def become(uid: int, gid: int | None) -> None:
         return
     try:
         entry = pwd.getpwuid(uid)
-        gid = entry.pw_gid if gid is None else gid
-        groups = os.getgrouplist(entry.pw_name, gid)
     except KeyError:
-        groups = [] if gid is None else [gid]
+        entry = None
+    gid = entry.pw_gid if gid is None and entry is not None else gid
     if gid is None:
         raise PermissionError("the job's user has no group")
+    if max(uid, gid) >= NO_ID:
+        raise PermissionError("the job's user has no number")
+    groups = [gid] if entry is None else os.getgrouplist(entry.pw_name, gid)
     os.setgroups(groups)
     os.setresgid(gid, gid, gid)
     os.setresuid(uid, uid, uid)
+    if {*os.getresuid(), *os.getresgid()} != {uid, gid}:
+        raise PermissionError("still somebody else")
 
 
 def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) < 11
+    return text.isascii() and text.isdigit() and len(text) < 11 and int(text) < NO_ID

@@ -105,6 +105,8 @@ def _replace(folder: int, name: str, text: str, *, mode: int) -> None:
     """Make a file whole under its name; whoever reads sees the old one or the new one. Raises OSError."""
     draft = f".{name}.{os.getpid()}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    if draft in os.listdir(folder):  # of a process of this number that was killed
+        os.unlink(draft, dir_fd=folder)
     try:
         with os.fdopen(os.open(draft, flags, mode, dir_fd=folder), "w", encoding="ascii") as file:
             os.fchmod(file.fileno(), mode)
@@ -120,9 +122,19 @@ def _forget_old(folder: int) -> None:
     names = [name for name in os.listdir(folder) if name.startswith("job-")]
     if len(names) <= KEPT:
         return
-    ages = sorted((os.stat(name, dir_fd=folder, follow_symlinks=False).st_mtime, name) for name in names)
+    ages = sorted((_age_order(folder, name), name) for name in names)
     for _, name in ages[: len(names) - KEPT]:
-        os.unlink(name, dir_fd=folder)
+        try:
+            os.unlink(name, dir_fd=folder)
+        except OSError:  # another hook of this node forgets the same ones, or it is no file
+            continue
+
+
+def _age_order(folder: int, name: str) -> float:
+    try:
+        return os.stat(name, dir_fd=folder, follow_symlinks=False).st_mtime
+    except FileNotFoundError:
+        return 0.0
 
 
 def _read(folder: int, name: str) -> str:

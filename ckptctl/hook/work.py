@@ -24,7 +24,7 @@ def watch_job(settings: Settings, environment: dict[str, str], began_s: float) -
     """Prolog and Epilog: judge what lies in the job's checkpoint directory, and record it. Jobs without one leave no trace."""
     comment_path = place.from_comment(environment.get("SLURM_JOB_COMMENT", ""))
     work_dir = environment.get("SLURM_JOB_WORK_DIR", "")
-    if not comment_path and not work_dir:
+    if not comment_path and not work_dir.startswith("/"):
         return
     found = _judge_job(settings, environment, comment_path, work_dir, began_s)
     if found is not None:
@@ -57,9 +57,10 @@ def _hand_on(environment: dict[str, str], found: Verdict) -> None:
         reader.say(f"export {RESUME_VARIABLE}={found.newest}")
     else:
         reader.say(f"unset {RESUME_VARIABLE}")
-    job_id = environment.get("SLURM_JOB_ID", "")
-    if found.word in ("valid", "nothing-there") and job_id.isdigit():
-        reader.say(f"export {OF_VARIABLE}={job_id}.{environment.get('SLURM_RESTART_COUNT', '0')}")
+    job_id, restart = environment.get("SLURM_JOB_ID", ""), environment.get("SLURM_RESTART_COUNT", "0")
+    are_numbers = all(number.isascii() and number.isdigit() for number in (job_id, restart))
+    if found.word in ("valid", "nothing-there") and are_numbers:
+        reader.say(f"export {OF_VARIABLE}={job_id}.{restart}")
     else:
         reader.say(f"unset {OF_VARIABLE}")
 

@@ -10,9 +10,10 @@ import time
 
 import pytest
 
-from ckptctl.hook import children, identity
+from ckptctl.hook import children, identity, reader
 from tests.command_line import REPOSITORY
 from tests.goldens import SAMPLES
+from tests.schemas import problems, validator
 
 NOBODY = 65534
 
@@ -36,7 +37,10 @@ class Node:
         )
 
     def verdict(self, hook):
-        return json.loads((self.state / f"job-7.{hook}.json").read_text())
+        """What it wrote, which is what the schema promises."""
+        text = (self.state / f"job-7.{hook}.json").read_text("ascii")
+        assert [] == problems(text, "hook.v1.json")
+        return json.loads(text)
 
 
 @pytest.fixture
@@ -94,7 +98,12 @@ def test_the_marker_of_the_working_directory_is_found(node):
 
 @pytest.mark.parametrize(
     "variables",
-    [{}, {"SLURM_JOB_COMMENT": "a night run"}, {"SLURM_JOB_COMMENT": "", "SLURM_JOB_WORK_DIR": "/nonexistent"}],
+    [
+        {},
+        {"SLURM_JOB_COMMENT": "a night run"},
+        {"SLURM_JOB_COMMENT": "", "SLURM_JOB_WORK_DIR": "/nonexistent"},
+        {"SLURM_JOB_COMMENT": "ckpt=;x", "SLURM_JOB_WORK_DIR": "relative"},
+    ],
 )
 def test_a_job_without_snapshots_leaves_no_trace(node, variables):
     """Most jobs of a cluster are none of ours."""
@@ -111,6 +120,10 @@ def test_a_job_without_snapshots_leaves_no_trace(node, variables):
         ("ckpt=/a\x1b]0;owned\x07b", "refused"),
         ("ckpt=--help", "refused"),
         ("ckpt=/dev/zero", "failed"),
+        ("ckpt=/", "nothing-there"),
+        ("ckpt=$(id)", "refused"),
+        ("ckpt=../../etc", "refused"),
+        ("ckpt=/nonexistent\nckpt=/a", "nothing-there"),
         ("ckpt=/" + "x/" * 3000, "refused"),
     ],
 )
@@ -154,13 +167,27 @@ def test_another_users_hook_refuses_to_look():
     assert b"neither as root nor as the job's user" in children.ask(work, time.monotonic() + 20).data
 
 
-@pytest.mark.parametrize("uid", ["", "0x10", "-1", "9" * 30])
+@pytest.mark.parametrize("uid", ["", "0x10", "-1", "9" * 30, str(2**32 - 1), str(2**32), "١٢"])
 def test_a_hook_that_is_not_told_whose_job_it_is_refuses_to_look(node, uid):
-    """Root must not guess whose files these are."""
+    """Root must not guess whose files these are, nor stay root because the system takes the largest number for "as it is"."""
     ran = node.run("prolog", SLURM_JOB_COMMENT=f"ckpt={SAMPLES / 'turn'}", SLURM_JOB_UID=uid)
 
     assert 0 == ran.returncode
     assert "refused" == node.verdict("prolog")["verdict"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+@pytest.mark.parametrize(("uid", "gid"), [(2**32 - 1, NOBODY), (NOBODY, 2**32 - 1), (2**40, NOBODY), (12345, None)])
+def test_who_would_stay_root_is_told_of_it(uid, gid):
+    """The largest number means "as it is" to the system, and a user without a group would keep root's: nothing is read then."""
+
+    def work():
+        try:
+            identity.become(uid, gid)
+        except PermissionError as error:
+            reader.say(str(error))
+
+    assert b"the job's user has no" in children.ask(work, time.monotonic() + 20).data
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
@@ -191,6 +218,60 @@ def test_a_child_that_hears_no_signal_is_abandoned():
     answer = children.ask(work, time.monotonic() + 0.05, own_session=True)
 
     assert (b"", None) == (answer.data, answer.status)
+
+
+def test_a_long_answer_is_cut_and_its_writer_ends_as_it_would():
+    """A directory with thousands of snapshots has an answer of megabytes; its exit status counts, not a broken pipe."""
+
+    def work():
+        for _ in range(3):
+            os.write(1, b"x" * children.LONGEST_ANSWER_BYTES)
+        os._exit(13)
+
+    answer = children.ask(work, time.monotonic() + 60, own_session=True)
+
+    assert (children.LONGEST_ANSWER_BYTES, 13) == (len(answer.data), answer.status)
+
+
+@pytest.mark.parametrize("is_readable", [True, False], ids=["proc", "no proc"])
+def test_a_child_has_none_of_its_parents_descriptors(monkeypatch, is_readable):
+    """Whatever the limit of descriptors is: slurmd waits until the pipes of a hook are closed."""
+    reading, writing = os.pipe()
+    os.dup2(writing, 200)
+    list_directory = os.listdir
+
+    def listdir(path):
+        if path == "/proc/self/fd" and not is_readable:
+            raise FileNotFoundError(path)
+        return list_directory(path)
+
+    monkeypatch.setattr(os, "listdir", listdir)
+    monkeypatch.setattr(os, "sysconf", lambda _: -1)
+    answer = children.ask(lambda: reader.say(",".join(list_directory("/proc/self/fd"))), time.monotonic() + 20)
+    for descriptor in (reading, writing, 200):
+        os.close(descriptor)
+
+    assert {0, 1, 2, 3} >= {int(number) for number in answer.data.decode().split(",")}
+
+
+def test_the_schema_knows_every_field_and_no_other(node):
+    """What the hook writes by hand is compared with its description in both directions."""
+    node.run("prolog", SLURM_JOB_COMMENT="ckpt=/nonexistent")
+
+    assert set(node.verdict("prolog")) == set(validator("hook.v1.json").schema["required"])
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [{"SLURM_RESTART_COUNT": "1\nexport LD_PRELOAD=/evil.so"}, {"SLURM_JOB_ID": "१२"}, {"SLURM_JOB_ID": ""}],
+)
+def test_a_task_prolog_hands_on_nothing_that_is_no_number(node, variables):
+    """A line of Slurm's protocol is made of digits and a printable path."""
+    node.cwd = SAMPLES
+    ran = node.run("task-prolog", CKPTCTL_CONFIG=str(SAMPLES / "turn.yaml"), **variables)
+
+    assert b"unset CKPTCTL_RESUME_OF" == ran.stdout.splitlines()[1]
+    assert b"LD_PRELOAD" not in ran.stdout
 
 
 def test_a_task_prolog_hands_on_the_snapshot(node):

@@ -128,3 +128,8 @@ def test_all_paths_together_are_bounded(tmp_path):
     assert 4 == len(LocalStore(limits=Limits(tree_path_bytes=400)).list_tree(str(tmp_path)))
     with pytest.raises(StorageError, match="names of more than 399 characters together: exceeds the limit"):
         LocalStore(limits=Limits(tree_path_bytes=399)).list_tree(str(tmp_path))
+
+
+def test_the_root_of_all_is_a_directory_too() -> None:
+    """`/` as the directory under which no link is followed."""
+    assert "proc" in {entry.path for entry in LocalStore("/").list_tree("/", max_depth=1)}

@@ -8,6 +8,7 @@ import pytest
 
 from ckptctl.hook import options, record
 from ckptctl.hook.verdict import Verdict
+from tests.schemas import problems
 
 
 @pytest.fixture
@@ -74,6 +75,30 @@ def test_a_directory_that_others_rule_is_refused(settings, tmp_path, kind):
         record.write_verdict(settings, {"SLURM_JOB_ID": "1"}, Verdict("valid"))
 
     assert [] == list((tmp_path / "elsewhere").iterdir() if kind == "link" else state.iterdir())
+
+
+def test_two_hooks_forget_the_same_old_verdicts(settings, tmp_path, monkeypatch):
+    """What the other one deleted meanwhile is no failure, and neither is a draft of a killed process with our number."""
+    monkeypatch.setattr(record, "KEPT", 1)
+    for job_id in ("1", "2"):
+        record.write_verdict(settings, {"SLURM_JOB_ID": job_id}, Verdict("valid"))
+    (tmp_path / "state" / f".job-3.prolog.json.{os.getpid()}").write_bytes(b"{")
+    list_directory = os.listdir
+    monkeypatch.setattr(os, "listdir", lambda folder: [*list_directory(folder), "job-0.prolog.json"])
+    (tmp_path / "state" / "job-9.folder").mkdir()
+    record.write_verdict(settings, {"SLURM_JOB_ID": "3"}, Verdict("invalid"))
+
+    assert "invalid" == json.loads((tmp_path / "state" / "job-3.prolog.json").read_text())["verdict"]
+    assert "job-2.prolog.json" not in list_directory(tmp_path / "state")
+
+
+def test_a_verdict_is_what_the_schema_promises(settings, tmp_path):
+    """Whatever Slurm, a user or a file says: no text of theirs makes it another document."""
+    found = Verdict("refused", "r" * 10_000)
+    found.directory = found.newest = found.found_by = ""
+    record.write_verdict(settings, {"SLURM_JOB_ID": '"}\n', "SLURMD_NODENAME": "\udcff\x1b" * 5_000}, found)
+
+    assert [] == problems((tmp_path / "state" / "job-unknown.prolog.json").read_text("ascii"), "hook.v1.json")
 
 
 def test_old_verdicts_are_forgotten(settings, tmp_path, monkeypatch):
