@@ -17,6 +17,7 @@ KNOWN_SCHEMAS = (1, 2, 3, 4, 5, 6)
 
 GENERATION_B_FILE, GENERATION_B_FOLDER = "gym_checkpoint.json", "gym-instances"
 AGGREGATE_GYM_FILE = "nemo_gym_checkpoint_manifest.json"
+FOREIGN_LAYOUT = (GENERATION_B_FILE, GENERATION_B_FOLDER, AGGREGATE_GYM_FILE)
 COMMITTED_MARKER, LATEST_MARKER = "COMMITTED", "LATEST"
 OLD_MARKERS = (COMMITTED_MARKER, LATEST_MARKER)
 """`COMMITTED` in a snapshot and `LATEST` beside it belong to schemas 1 and 2."""
@@ -36,11 +37,16 @@ def is_schema_number(found: object) -> bool:
     return type(found) is int
 
 
-def schema_refusal(schema_found: object, names: Collection[str] = ()) -> str | None:
+def foreign_marker(names: Collection[str]) -> str | None:
+    """The entry that tells a foreign layout, whatever the number says; None in a layout of ours."""
+    return next((name for name in FOREIGN_LAYOUT if name in names), None)
+
+
+def schema_refusal(schema_found: object, names: Collection[str] = (), *, is_null: bool = False) -> str | None:
     """Why a snapshot is not read, in one or two sentences; None when it is.
 
     `names` are those of the entries directly in the snapshot and of the markers beside it; of a foreign layout they say more than
-    the number does.
+    the number does. `is_null`: the manifest has a `schema_version`, and it is null.
     """
     if GENERATION_B_FILE in names or GENERATION_B_FOLDER in names:
         marker = GENERATION_B_FILE if GENERATION_B_FILE in names else f"{GENERATION_B_FOLDER}/"
@@ -51,7 +57,8 @@ def schema_refusal(schema_found: object, names: Collection[str] = ()) -> str | N
         what = f"`{AGGREGATE_GYM_FILE}`: one aggregate manifest for all Gym servers, as an early Gym wrote it"
         return f"{what}; ckptctl reads one manifest per participant. {_FOREIGN_NEXT_STEP}"
     if not is_schema_number(schema_found):
-        what = "lacks `schema_version`" if schema_found is None else f"has {shown(schema_found)} as `schema_version`"
+        is_absent = schema_found is None and not is_null
+        what = "lacks `schema_version`" if is_absent else f"has {shown(schema_found)} as `schema_version`"
         return (
             f"`manifest.json` {what}, where an integer must be; {_READS}. Take it from a copy, or use an older snapshot"
         )

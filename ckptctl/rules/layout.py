@@ -15,6 +15,7 @@ from ckptctl.domain.evidence import AgentEvidence, Evidence, ModelEvidence, Reso
 from ckptctl.domain.finding import Violation
 from ckptctl.domain.ids import CHECKSUMS_FILE, SNAPSHOTS_FOLDER, participant_folder
 from ckptctl.domain.manifest import ArtifactReference
+from ckptctl.domain.schemas import foreign_marker
 from ckptctl.domain.wrong_kind import LINKED_HINT
 from ckptctl.rules._model import CannotRunError
 
@@ -35,7 +36,6 @@ REQUIRED_FILES = (
     "replay_buffer_metadata.pt",
     "rollout_recovery.pt",
 )
-FOREIGN_LAYOUT = frozenset({"gym_checkpoint.json", "gym-instances", "nemo_gym_checkpoint_manifest.json"})
 _OPTIONAL_FILES = (
     "replacement_reserve.pt",
     CHECKSUMS_FILE,
@@ -78,7 +78,7 @@ def is_our_layout(evidence: Evidence) -> bool:
     """Whether the snapshot is not recognisably of another schema, so that our file list may be held against it."""
     found = evidence.manifest.schema_found
     is_other_number = isinstance(found, int) and not isinstance(found, bool) and found not in {3, 4}
-    return not is_other_number and not (FOREIGN_LAYOUT & top_names(evidence))
+    return not is_other_number and foreign_marker(top_names(evidence)) is None
 
 
 def check_layout(evidence: Evidence) -> Iterator[Violation]:

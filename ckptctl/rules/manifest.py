@@ -13,7 +13,7 @@ from ckptctl.domain.evidence import Evidence
 from ckptctl.domain.finding import Violation
 from ckptctl.domain.ids import snapshot_number
 from ckptctl.domain.safe_text import shown
-from ckptctl.domain.schemas import is_schema_number, schema_refusal
+from ckptctl.domain.schemas import foreign_marker, is_schema_number, schema_refusal
 from ckptctl.domain.wrong_kind import LINKED_HINT, MISPLACED_HINT
 from ckptctl.rules._model import CannotRunError, Rule
 from ckptctl.rules._parts import value_of
@@ -28,7 +28,6 @@ from ckptctl.rules.gym_manifest import (
     manifest_of,
 )
 from ckptctl.rules.layout import (
-    FOREIGN_LAYOUT,
     KIND_WORDS,
     REQUIRED_FILES,
     check_layout,
@@ -122,44 +121,52 @@ def check_schema(evidence: Evidence) -> Iterator[Violation]:
     """Invariant 4. A schema that is only another one makes a snapshot incompatible, a contradiction makes it invalid."""
     reading, names = evidence.manifest, top_names(evidence)
     found = reading.schema_found
-    if reading.raw is None and not FOREIGN_LAYOUT & names:
+    foreign = foreign_marker(names)
+    if reading.raw is None and foreign is None:
         raise CannotRunError("there is no manifest to look into", because=("MAN002", "MAN003"))
-    refusal = schema_refusal(found, names)
+    has_field = reading.raw is not None and "schema_version" in reading.raw
+    refusal = schema_refusal(found, names, is_null=has_field and found is None)
     if refusal is not None:
         anchor = f" (its anchor is `{evidence.anchor.name}`)" if evidence.anchor is not None else ""
+        if foreign is not None:
+            yield Violation(f"{refusal}{anchor}", foreign, expected="no such entry", actual="there", incompatible=True)
+            return
         yield Violation(
             f"{refusal}{anchor}",
             MANIFEST_FILE,
             "schema_version",
             expected="schema_version 3 or 4",
-            actual=shown(found)
-            if reading.raw is not None and "schema_version" in reading.raw
-            else "no `schema_version`",
-            incompatible=is_schema_number(found) or bool(FOREIGN_LAYOUT & names),
+            actual=shown(found) if has_field else "no `schema_version`",
+            incompatible=is_schema_number(found),
         )
         return
     assert reading.raw is not None, "a readable schema was found in it"
     if found == 3 and reading.raw.get("gym_checkpoint") is not None:
-        yield _contradiction("schema 3 has no Gym state, but `gym_checkpoint` is set", "gym_checkpoint")
+        yield _contradiction(
+            "schema 3 has no Gym state, but `gym_checkpoint` is set", "gym_checkpoint", "null or absent", "set"
+        )
     if found == 4 and reading.raw.get(CUT_PROOFS):
-        yield _contradiction(f"schema 4 has no generation cuts, but `{CUT_PROOFS}` is not empty", CUT_PROOFS)
+        message = f"schema 4 has no generation cuts, but `{CUT_PROOFS}` is not empty"
+        yield _contradiction(message, CUT_PROOFS, "empty or absent", shown(reading.raw[CUT_PROOFS]))
     if "COMMITTED" in names:
         yield Violation(
             f"`COMMITTED` belongs to schemas 1 and 2, but the manifest says schema {found}",
             "COMMITTED",
             expected="no marker file",
+            actual="there",
         )
     for marker in evidence.anchor.foreign_markers if evidence.anchor is not None else ():
         yield Violation(
             f"`{marker}` beside the snapshots belongs to schemas 1 and 2: a run of another build wrote here",
             f"../{marker}",
             expected="no marker file",
+            actual="there",
             warning=True,
         )
 
 
-def _contradiction(message: str, location: str) -> Violation:
-    return Violation(f"`{MANIFEST_FILE}`: {message}", MANIFEST_FILE, location)
+def _contradiction(message: str, location: str, expected: str, actual: str) -> Violation:
+    return Violation(f"`{MANIFEST_FILE}`: {message}", MANIFEST_FILE, location, expected=expected, actual=actual)
 
 
 def check_legacy_buffer(evidence: Evidence) -> Iterator[Violation]:
@@ -167,9 +174,13 @@ def check_legacy_buffer(evidence: Evidence) -> Iterator[Violation]:
     entries = entries_by_path(evidence)
     message = "legacy `replay_buffer.pt` found: this checkpoint predates TransferQueue snapshots; NeMo-RL refuses it"
     if "replay_buffer.pt" in entries and "replay_buffer_metadata.pt" not in entries:
-        yield Violation(message, "replay_buffer.pt", expected="`replay_buffer_metadata.pt` beside it")
+        yield Violation(
+            message, "replay_buffer.pt", expected="`replay_buffer_metadata.pt` beside it", actual="it alone"
+        )
     if evidence.kind == "snapshot" and evidence.anchor is not None and evidence.anchor.has_legacy_buffer:
-        yield Violation(message, "../../replay_buffer.pt", expected="`replay_buffer_metadata.pt` beside it")
+        yield Violation(
+            message, "../../replay_buffer.pt", expected="`replay_buffer_metadata.pt` beside it", actual="it alone"
+        )
 
 
 __all__ = ["MANIFEST_FILE", "RULES", "gym_of", "manifest_of"]

@@ -135,12 +135,13 @@ for number in (1, 2, 5, 6, 7):
         is_incompatible=True,
     )
 bad("MAN004", "no number at all", "schema_version", evidence={"manifest": of_schema(True)}, artifact=MANIFEST)
+bad("MAN004", "null for a number", "has null as", evidence={"manifest": of_schema(None)}, artifact=MANIFEST)
 bad(
     "MAN004",
     "Gym state of generation B",
     "generation B",
     evidence={"tree": added("gym_checkpoint.json")},
-    artifact=MANIFEST,
+    artifact="gym_checkpoint.json",
     is_incompatible=True,
 )
 bad("MAN004", "schema 3 with Gym state", "no Gym state", evidence={"manifest schema_found": 3}, artifact=MANIFEST)
