@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -46,6 +47,19 @@ KeepOption = Annotated[
 ]
 MinValidOption = Annotated[
     int, typer.Option("--min-valid", metavar="N", min=1, help="Keep at least N valid ones of each anchor.")
+]
+
+
+class ProofLevelName(StrEnum):
+    """How deep `gc` looks before a snapshot counts as valid."""
+
+    STANDARD = "standard"
+    FULL = "full"
+
+
+LevelOption = Annotated[
+    ProofLevelName,
+    typer.Option("--level", help="What counts as valid: full reads every byte, as a restore does, and takes longer."),
 ]
 GraceOption = Annotated[
     str,
@@ -161,6 +175,7 @@ def gc(
     path: PathArgument = None,
     keep: KeepOption = None,
     min_valid: MinValidOption = 1,
+    level: LevelOption = ProofLevelName.STANDARD,
     grace: GraceOption = "1d",
     dry_run: DryRunOption = False,
     archive: ArchiveOption = None,
@@ -203,6 +218,7 @@ def gc(
         keep=keep,
         min_valid=min_valid,
         grace_s=parse_duration_s(grace, "--grace"),
+        level=level.value,
         dry_run=dry_run,
         undelete=undelete,
         pin=pin,

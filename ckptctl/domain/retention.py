@@ -16,6 +16,8 @@ from ckptctl.domain.document import Count, Document, NonEmpty
 from ckptctl.domain.ids import BOOTSTRAP_FOLDER, SNAPSHOTS_FOLDER, snapshot_number, step_number
 
 Action = Literal["keep", "trash", "delete"]
+ProofLevel = Literal["standard", "full"]
+"""Names and manifests alone prove nothing that would let another snapshot go."""
 TRASH_FOLDER = ".ckptctl/trash"
 """Ours, below the checkpoint directory: upstream empties `trash_snapshot_*` at every allocation, so that name gives no grace."""
 PINS_FOLDER = ".ckptctl/pins"
@@ -93,6 +95,7 @@ class GcPolicy(Document):
         default=1, ge=1, description="valid ones of each anchor that stay whatever their number"
     )
     grace_period_s: float = Field(default=DEFAULT_GRACE_S, ge=0)
+    level: ProofLevel = Field(default="standard", description="how deep is looked before a snapshot counts as valid")
 
 
 class GcItem(Document):
@@ -121,6 +124,7 @@ class GcRequest:
     keep: int | None = None
     min_valid: int = 1
     grace_s: float = DEFAULT_GRACE_S
+    level: ProofLevel = "standard"
     dry_run: bool = False
     undelete: str | None = None
     pin: str | None = None
@@ -135,6 +139,7 @@ class GcRequest:
             keep_latest_k=DEFAULT_KEEP if keep is None else keep,
             min_valid_copies=self.min_valid,
             grace_period_s=self.grace_s,
+            level=self.level,
         )
 
 

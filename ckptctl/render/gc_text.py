@@ -79,8 +79,8 @@ def _draw_policy(console: Console, result: GcResult) -> None:
     say(console, f"in {safe(result.checkpoint_dir)}")
     say(
         console,
-        f"policy: the newest {policy.keep_latest_k} of each anchor, at least {policy.min_valid_copies} valid, "
-        f"grace period {duration(policy.grace_period_s)}",
+        f"policy: the newest {policy.keep_latest_k} of each anchor, "
+        f"at least {policy.min_valid_copies} valid ({policy.level}), grace {duration(policy.grace_period_s)}",
     )
     if result.archive is not None:
         say(console, f"archive: {safe(result.archive)}")

@@ -10,6 +10,7 @@ What may go is `planning.gc`'s decision. Unfinished transactions are left to the
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,7 +18,7 @@ from ckptctl import __version__
 from ckptctl.domain.config import RunConfig
 from ckptctl.domain.evidence import LiveFacts
 from ckptctl.domain.ids import BOOTSTRAP_FOLDER
-from ckptctl.domain.retention import GcPlan, GcPolicy, GcRequest, GcResult
+from ckptctl.domain.retention import TRASH_FOLDER, GcPlan, GcPolicy, GcRequest, GcResult, snapshot_path
 from ckptctl.errors import ConfigError, RefusedError, StorageError, UsageError
 from ckptctl.planning.gc import is_superseded, plan_gc
 from ckptctl.ports import JournalWriter
@@ -53,12 +54,28 @@ def run_gc(
     if request.dry_run:
         return _dry_run(world, checkpoint_dir, request, config, packer)
     world, warnings = with_warnings(world)
-    world.lock.acquire(break_lock=request.break_lock)
+    _lock(world, checkpoint_dir, break_lock=request.break_lock)
     try:
         result = _change(world, checkpoint_dir, request, config, packer)
     finally:
         world.lock.release()
     return result.model_copy(update={"warnings": (*result.warnings, *warnings)})
+
+
+def _lock(world: World, checkpoint_dir: str, *, break_lock: bool) -> None:
+    """Take the lock. A disk that is full to the last block has no room for it: then somebody must make some by hand."""
+    try:
+        world.lock.acquire(break_lock=break_lock)
+    except StorageError as error:
+        if not isinstance(error.__cause__, OSError) or error.__cause__.errno not in {errno.ENOSPC, errno.EDQUOT}:
+            raise
+        raise StorageError(
+            operation=error.operation,
+            path=error.path,
+            detail=f"{error.detail}, not even for a lock of some hundred bytes",
+            hint="move any file away for a moment, or delete an entry that you do not want back of "
+            f"`{checkpoint_dir}/{TRASH_FOLDER}`; then run the same command again",
+        ) from error.__cause__
 
 
 def _change(
@@ -133,7 +150,7 @@ def _dry_run(
         policy=policy,
         archive=None if packer is None else packer.folder,
         items=items,
-        warnings=(*observed.warnings, *busy),
+        warnings=(*observed.warnings, *_damaged(observed, plan), *busy),
     )
 
 
@@ -155,8 +172,15 @@ def _collect(
         policy=policy,
         archive=None if packer is None else packer.folder,
         items=items,
-        warnings=observed.warnings,
+        warnings=(*observed.warnings, *_damaged(observed, plan)),
     )
+
+
+def _damaged(observed: Observed, plan: GcPlan) -> tuple[str, ...]:
+    """What to say of snapshots that stay, as upstream counts them, and were found to be damaged on the way."""
+    kept = {item.path for item in plan.of("keep")}
+    found = (snapshot_path(item.anchor, item.name) for item in observed.facts.snapshots if item.is_valid is False)
+    return tuple(f"`{path}` is not valid: `ckptctl validate` says why" for path in found if path in kept)
 
 
 def _begin(world: World, policy: GcPolicy, plan: GcPlan) -> JournalWriter | None:

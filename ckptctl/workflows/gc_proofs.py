@@ -12,9 +12,17 @@ from dataclasses import dataclass
 
 from ckptctl.domain.checksums import FileDigest, FileWork
 from ckptctl.domain.evidence import TreeEntry
-from ckptctl.domain.finding import Level, TargetReport
+from ckptctl.domain.finding import TargetReport
 from ckptctl.domain.ids import BOOTSTRAP_FOLDER
-from ckptctl.domain.retention import TRASH_FOLDER, GcFacts, GcPolicy, SnapshotFacts, TrashedFacts, snapshot_path
+from ckptctl.domain.retention import (
+    TRASH_FOLDER,
+    GcFacts,
+    GcPolicy,
+    ProofLevel,
+    SnapshotFacts,
+    TrashedFacts,
+    snapshot_path,
+)
 from ckptctl.domain.source import ByteSource
 from ckptctl.planning.gc import in_trash, is_superseded, may_leave_trash, proofs_wanted
 from ckptctl.ports import SnapshotReader
@@ -25,7 +33,6 @@ from ckptctl.workflows.targets import snapshot_target
 from ckptctl.workflows.validate import ValidateRequest, judge
 from ckptctl.workflows.world import World
 
-LEVEL: Level = "standard"
 _DOUBT_CHARS = 200
 
 
@@ -81,9 +88,9 @@ def prove(world: World, checkpoint_dir: str, facts: GcFacts, policy: GcPolicy, l
                 break
             place = f"{checkpoint_dir}/{snapshot_path(anchor, item.name)}"
             is_valid, doubt = (
-                _verdict(world, place, loader)
+                _verdict(world, place, loader, policy.level)
                 if isinstance(item, SnapshotFacts)
-                else _verdict_in_trash(world, place, f"{checkpoint_dir}/{TRASH_FOLDER}/{item.entry}")
+                else _verdict_in_trash(world, place, f"{checkpoint_dir}/{TRASH_FOLDER}/{item.entry}", policy.level)
             )
             known = {"is_valid": is_valid, "doubt": doubt}
             if isinstance(item, SnapshotFacts):
@@ -105,22 +112,22 @@ def _with(facts: GcFacts, *changed: SnapshotFacts | TrashedFacts) -> GcFacts:
     )
 
 
-def _verdict(world: World, path: str, loader: AnchorLoader) -> tuple[bool | None, str | None]:
+def _verdict(world: World, path: str, loader: AnchorLoader, level: ProofLevel) -> tuple[bool | None, str | None]:
     """Whether a snapshot is valid, and if that cannot be told, why. One of another schema may be what another build needs."""
-    is_valid, doubt = _judged(world, path, loader)
+    is_valid, doubt = _judged(world, path, loader, level)
     loader.verdicts[path] = is_valid
     return is_valid, doubt
 
 
-def _verdict_in_trash(world: World, place: str, path: str) -> tuple[bool | None, str | None]:
+def _verdict_in_trash(world: World, place: str, path: str, level: ProofLevel) -> tuple[bool | None, str | None]:
     reader = InItsPlace(world.store, place, path)
-    return _judged(world, place, AnchorLoader(reader, world.limits, world.room))
+    return _judged(world, place, AnchorLoader(reader, world.limits, world.room), level)
 
 
-def _judged(world: World, path: str, loader: AnchorLoader) -> tuple[bool | None, str | None]:
+def _judged(world: World, path: str, loader: AnchorLoader, level: ProofLevel) -> tuple[bool | None, str | None]:
     world.progress.phase("validate", path)
-    loaded = load_target(loader.reader, snapshot_target(path), LEVEL, Known(), loader, world.limits)
-    report = judge(loaded, ValidateRequest(paths=(path,), level=LEVEL))
+    loaded = load_target(loader.reader, snapshot_target(path), level, Known(), loader, world.limits)
+    report = judge(loaded, ValidateRequest(paths=(path,), level=level))
     if report.verdict in {"valid", "invalid"}:
         return report.verdict == "valid", None
     return None, f"{report.verdict}: {_why(report)}"

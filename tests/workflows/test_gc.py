@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -154,6 +155,53 @@ def test_the_newest_valid_one_stays_however_old_it_is(tmp_path) -> None:
     assert ("newest valid snapshot of `step_3`",) == next(
         item.reasons for item in result.items if item.path.endswith("3") and item.action == "keep"
     )
+
+
+def test_a_damaged_one_that_stays_is_told(tmp_path) -> None:
+    """`gc` found out on its way, and who reads its answer should not have to ask again; before and after."""
+    root = a_run(tmp_path, step_3=3)
+    damage(root, "step_3", 3)
+    warning = "`step_3/rollout_snapshots/snapshot_000003` is not valid: `ckptctl validate` says why"
+
+    assert (warning,) == gc(root, keep=1, dry_run=True).warnings
+    assert (warning,) == gc(root, keep=1).warnings
+
+
+@pytest.mark.parametrize(("level", "stays"), [("standard", ["snapshot_000003"]), ("full", ["2", "3"])])
+def test_what_counts_as_valid_is_a_wish(tmp_path, level, stays) -> None:
+    """A byte of a tensor is damaged in the newest one: level standard does not read it, level full does, in the trash too."""
+    root = a_run(tmp_path, step_3=3)
+    units = (root / "step_3/rollout_snapshots/snapshot_000003/data_plane").rglob("su_*.pkl")
+    unit = max(units, key=lambda path: path.stat().st_size)
+    content = bytearray(unit.read_bytes())
+    content[content.index(bytes(16)) + 8] ^= 1
+    unit.write_bytes(content)
+    gc(root, keep=1, level=level)
+
+    assert [name[-len(stay) :] for name, stay in zip(names(root), stays, strict=True)] == stays
+    for path in sorted((root / ".ckptctl/trash").iterdir()):
+        age(root, path.name, 2 * DAY_S)
+    gc(root, keep=1, level="full")
+    assert (["step_3.snapshot_000002"] if level == "standard" else []) == trash(root)
+
+
+@pytest.mark.parametrize(("number", "is_full"), [(errno.ENOSPC, True), (errno.EDQUOT, True), (errno.EACCES, False)])
+def test_a_disk_without_room_for_the_lock(tmp_path, number, is_full) -> None:
+    """Who comes to make room is told how to begin; any other failure is told as it is."""
+    root = a_run(tmp_path, step_3=3)
+    world = offline_world(root)
+
+    class NoRoom:
+        def acquire(self, *, break_lock: bool) -> None:
+            raise durable.storage_error("create", "lock", OSError(number, os.strerror(number))) from OSError(
+                number, "x"
+            )
+
+    with pytest.raises(StorageError, match=os.strerror(number)) as caught:
+        run_gc(replace(world, lock=NoRoom()), str(root), GcRequest(keep=1))
+
+    assert is_full == (f"`{root}/.ckptctl/trash`" in (caught.value.hint or ""))
+    assert 3 == len(names(root))
 
 
 def test_more_valid_copies_on_request(tmp_path) -> None:
