@@ -10,11 +10,14 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
+import re
 from collections.abc import Iterable
 
 from ckptctl.domain.finding import VerdictName
 from ckptctl.domain.safe_text import safe
 
+MOST_COLUMNS = 4
+"""A table of more does not fit the narrowest screens."""
 VERDICT_SIGNS: dict[VerdictName, str] = {"valid": "✓", "incomplete": "?", "incompatible": "≠", "invalid": "✗"}
 STYLE = """
 :root { color-scheme: light dark; --page: #ffffff; --ink: #1b1f24; --quiet: #57606a; --line: #d0d7de; --band: #f6f8fa;
@@ -35,7 +38,10 @@ code, .mono { font-family: ui-monospace, monospace; font-size: .87em; }
 .sign { font-weight: 700; }
 .facts { display: grid; grid-template-columns: max-content minmax(0, 1fr); gap: .1rem 1rem; margin: .5rem 0; }
 .facts dt { color: var(--quiet); } .facts dd { margin: 0; }
-.wide { overflow-x: auto; margin: .5rem 0; }
+.wide { overflow-x: auto; margin: .5rem 0; background: linear-gradient(to right, var(--page) 40%, transparent) left,
+  linear-gradient(to left, var(--page) 40%, transparent) right, linear-gradient(to right, var(--line), transparent) left,
+  linear-gradient(to left, var(--line), transparent) right; background-repeat: no-repeat;
+  background-size: 2.5rem 100%, 2.5rem 100%, .6rem 100%, .6rem 100%; background-attachment: local, local, scroll, scroll; }
 .wide:focus-visible { outline: 2px solid var(--own); }
 table { border-collapse: collapse; font-size: .92em; }
 .full { width: 100%; }
@@ -79,10 +85,17 @@ th { font-weight: 600; }
 .head { fill: var(--quiet); }
 footer { margin-top: 3rem; color: var(--quiet); font-size: .87em; border-top: 1px solid var(--line); padding-top: .5rem; }
 @media (max-width: 34rem) { .facts { display: block; } .facts dt, .facts dd { display: inline; }
-  .facts dt::after { content: ": "; } .facts dd::after { content: "\\A"; white-space: pre; } .bar { min-width: 9rem; } }
+  .facts dt::after { content: ": "; } .facts dd::after { content: "\\A"; white-space: pre; }
+  .rows thead { display: none; } .rows tr, .rows .bar { display: block; } .rows tr { border-bottom: 1px solid var(--line); }
+  .rows td { display: inline-block; border: 0; padding: .1rem .8rem .1rem 0; min-width: 0; white-space: normal; }
+  .rows td[data-title]::before { content: attr(data-title) " "; color: var(--quiet); }
+  .matrix thead th { writing-mode: vertical-rl; text-align: left; } .matrix tbody th { white-space: normal; }
+  .matrix th, .matrix td, .matrix thead th { min-width: 0; padding: .1rem; font-size: .75rem; }
+  .matrix small { writing-mode: vertical-rl; margin: 0 auto; }
+  .matrix :not(.differs, .doubtful, .unknown) > small { display: none; } }
 @media print { :root { color-scheme: light; --page: #fff; --ink: #000; --quiet: #333; --line: #999; --band: #eee;
   --good: #000; --warn: #000; --bad: #000; --other: #000; --asked: #fff; --own: #444; --node: #fff; }
-  body { max-width: none; padding: 0; font-size: 10pt; } .wide { overflow: visible; }
+  body { max-width: none; padding: 0; font-size: 10pt; } .wide { overflow: visible; background: none; }
   .own, .key.solid { print-color-adjust: exact; } h2, h3 { break-after: avoid; }
   tr, .finding, .picture, .matrix { break-inside: avoid; } .matrix { font-size: 7pt; } .matrix th, .matrix td { min-width: 0; } }
 """
@@ -91,6 +104,11 @@ footer { margin-top: 3rem; color: var(--quiet); font-size: .87em; border-top: 1p
 def t(text: object) -> str:
     """Any value as the text of an element or of an attribute: no control character, no markup."""
     return html.escape(safe(str(text)), quote=True)
+
+
+def prose(text: object) -> str:
+    """A sentence as the content of an element: what stands in backquotes is set apart."""
+    return re.sub("`([^`]+)`", r"<code>\1</code>", t(text))
 
 
 def page(title: str, body: Iterable[str], *, footer: str) -> str:
@@ -140,17 +158,25 @@ def table(
 ) -> str:
     """A table that scrolls by itself where it is too wide. `heads`: title and class of each column; cells are markup already."""
     columns = tuple(heads)
+    styles = (
+        "full rows" if is_full else "rows" if len(columns) > MOST_COLUMNS or "text" in dict(columns).values() else ""
+    )
     head = "".join(f'<th scope="col" class="{style}">{t(title)}</th>' for title, style in columns)
     body = "".join(f"<tr>{_cells(row, columns)}</tr>" for row in rows)
     return scroll(
-        f'<table class="{"full" if is_full else ""}"><caption>{t(caption)}</caption>'
+        f'<table class="{styles}"><caption>{t(caption)}</caption>'
         f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>",
         caption,
     )
 
 
 def _cells(row: Iterable[str], columns: tuple[tuple[str, str], ...]) -> str:
-    return "".join(f'<td class="{style}">{cell}</td>' for cell, (_, style) in zip(row, columns, strict=True))
+    """On a narrow screen rows become blocks, in which each cell but the first and the bars has the title of its column."""
+    drawn = []
+    for place, (cell, (title, style)) in enumerate(zip(row, columns, strict=True)):
+        titled = f' data-title="{t(title)}"' if place and title and cell and style != "bar" else ""
+        drawn.append(f'<td class="{style}"{titled}>{cell}</td>')
+    return "".join(drawn)
 
 
 def scroll(inner: str, label: str) -> str:

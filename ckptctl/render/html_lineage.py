@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from textwrap import wrap
 
 from ckptctl.domain.amounts import plural
 from ckptctl.domain.rollout_story import RolloutStory, StoryAttempt, StoryCall, StoryRow
 from ckptctl.render.html_frame import scroll, t
 from ckptctl.render.rollout_text import unlisted
 
-LANE, NODE_WIDTH, NODE_HEIGHT, GAP, TOP = 198, 174, 40, 22, 34
+LANE, NODE_WIDTH, NODE_HEIGHT, GAP, TOP = 198, 174, 40, 32, 34
+LINE_HEIGHT = 13
+"""What a node whose detail takes a second line is higher; it comes out of the gap below it."""
 MOST_NODES = 24
 """Calls of one attempt that are drawn, the newest ones."""
 LABEL_CHARS = 21
@@ -52,6 +55,15 @@ class _Node:
     @property
     def top(self) -> int:
         return TOP + self.place * (NODE_HEIGHT + GAP)
+
+    @property
+    def details(self) -> list[str]:
+        """Its detail on as many lines as there is room for."""
+        return wrap(self.detail, LABEL_CHARS + 2, max_lines=2, placeholder="\u2026", break_on_hyphens=False)
+
+    @property
+    def height(self) -> int:
+        return NODE_HEIGHT + LINE_HEIGHT * (len(self.details) > 1)
 
     @property
     def middle(self) -> int:
@@ -194,7 +206,7 @@ def _edges(nodes: list[_Node]) -> Iterator[str]:
 
 
 def _arrow(parent: _Node, node: _Node) -> str:
-    start, end = parent.top + NODE_HEIGHT, node.top - 5
+    start, end = parent.top + parent.height, node.top - 5
     if parent.lane == node.lane and node.place == parent.place + 1:
         path = f"M{parent.middle} {start}V{end}"
     elif parent.lane == node.lane:
@@ -213,11 +225,14 @@ def _head(x: int, y: int) -> str:
 
 def _draw(node: _Node) -> str:
     left, top = node.left, node.top
+    details = "".join(
+        f'<text class="small" x="{left + 8}" y="{top + 32 + LINE_HEIGHT * line}">{t(text)}</text>'
+        for line, text in enumerate(node.details)
+    )
     return (
         f"<g><title>{t(f'{node.title}: {node.detail}')}</title>"
-        f'<rect class="node {node.style}" x="{left}" y="{top}" width="{NODE_WIDTH}" height="{NODE_HEIGHT}" rx="5"/>'
-        f'<text x="{left + 8}" y="{top + 17}">{t(_cut(node.title, LABEL_CHARS))}</text>'
-        f'<text class="small" x="{left + 8}" y="{top + 32}">{t(_cut(node.detail, LABEL_CHARS + 2))}</text></g>'
+        f'<rect class="node {node.style}" x="{left}" y="{top}" width="{NODE_WIDTH}" height="{node.height}" rx="5"/>'
+        f'<text x="{left + 8}" y="{top + 17}">{t(_cut(node.title, LABEL_CHARS))}</text>{details}</g>'
     )
 
 

@@ -11,7 +11,7 @@ from ckptctl.domain.inspection import PartSize
 from ckptctl.domain.rollout_story import RolloutInspection, RolloutStory
 from ckptctl.domain.timings import Spread, StepInTime, TimingsInspection
 from ckptctl.planning.snapshot import CLOSE
-from ckptctl.render.html_frame import bar, facts, scroll, section, t, table, verdict
+from ckptctl.render.html_frame import bar, facts, prose, scroll, section, t, table, verdict
 from ckptctl.render.html_lineage import lineage_picture
 from ckptctl.render.report_words import group_findings, place_of
 from ckptctl.render.rollout_text import DECISIONS
@@ -38,15 +38,17 @@ def findings_section(findings: tuple[Finding, ...], unread: tuple[str, ...]) -> 
     groups = sorted(group_findings(findings), key=lambda group: SEVERITIES.index(group.first.severity))
     pieces = [
         f'<div class="finding {t(group.first.severity)}"><p><strong>{t(group.first.severity)} {t(group.first.rule)}</strong>'
-        f'{t(_more(group.count))} <span class="mono">{t(place_of(group.first))}</span></p><p>{t(group.first.message)}</p>'
-        f'<p class="quiet">{t(group.first.hint)}</p></div>'
+        f'{t(_more(group.count))} <span class="mono">{t(place_of(group.first))}</span></p><p>{prose(group.first.message)}</p>'
+        f'<p class="quiet">{prose(group.first.hint)}</p></div>'
         for group in groups[:FINDINGS_SHOWN]
     ]
     if len(groups) > FINDINGS_SHOWN:
         pieces.append(
             f"<p>and {t(plural(len(groups) - FINDINGS_SHOWN, 'kind'))} more: see <code>ckptctl validate</code></p>"
         )
-    pieces += [f'<p class="warn"><span class="sign">?</span> not shown on this page: {t(text)}</p>' for text in unread]
+    pieces += [
+        f'<p class="warn"><span class="sign">?</span> not shown on this page: {prose(text)}</p>' for text in unread
+    ]
     return section("Findings", *pieces)
 
 

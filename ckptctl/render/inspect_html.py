@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from ckptctl.domain.agreement import DirectoryPage, SnapshotPage
 from ckptctl.domain.amounts import duration, plural, size
 from ckptctl.domain.inspection import AnchorView, DirectoryInspection, SnapshotInspection, SnapshotView
-from ckptctl.render.html_frame import bar, facts, page, section, t, table, verdict
+from ckptctl.render.html_frame import bar, facts, page, prose, section, t, table, verdict
 from ckptctl.render.html_parts import (
     findings_section,
     matrix_section,
@@ -143,7 +143,7 @@ def _control(result: DirectoryInspection) -> str:
         pieces.append(
             f'<p class="warn"><span class="sign">!</span> {t(told)}<code>{t(item.finished_by)}</code> finishes it</p>'
         )
-    pieces += [f'<p class="warn"><span class="sign">!</span> {t(text)}</p>' for text in result.warnings]
+    pieces += [f'<p class="warn"><span class="sign">!</span> {prose(text)}</p>' for text in result.warnings]
     return "".join(pieces)
 
 
@@ -151,7 +151,7 @@ def _anchor(anchor: AnchorView, result: DirectoryInspection) -> str:
     version = "" if anchor.trainer_version is None else f", trainer version {anchor.trainer_version}"
     durable = "" if anchor.is_durable else ", not durable"
     head = f"<p>{verdict(anchor.verdict, verdict_words(anchor.verdict, result.level))}{t(version + durable)}</p>"
-    problems = [f'<p class="warn"><span class="sign">!</span> {t(text)}</p>' for text in anchor.problems]
+    problems = [f'<p class="warn"><span class="sign">!</span> {prose(text)}</p>' for text in anchor.problems]
     if not anchor.snapshots:
         said = f"its snapshots are not known: {anchor.unlisted}" if anchor.unlisted else "no snapshot"
         return section(anchor.name, head, *problems, f'<p class="quiet">{t(said)}</p>')
@@ -185,7 +185,7 @@ def _notes(item: SnapshotView) -> str:
     told += [f"is in use by {item.used_by}"] if item.used_by else []
     told += [f"! {text}" for text in item.problems]
     style = "quiet" if item.verdict == "valid" else "warn"
-    return "".join(f'<p class="{style}"><span class="mono">{t(item.name)}</span> {t(text)}</p>' for text in told)
+    return "".join(f'<p class="{style}"><span class="mono">{t(item.name)}</span> {prose(text)}</p>' for text in told)
 
 
 def _rest(result: DirectoryInspection) -> str:

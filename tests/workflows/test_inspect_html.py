@@ -9,11 +9,12 @@ import os
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
+from itertools import pairwise
 
 import pytest
 
 from ckptctl.errors import NothingThereError, UsageError
-from ckptctl.render.html_frame import STYLE, VERDICT_SIGNS, t
+from ckptctl.render.html_frame import STYLE, VERDICT_SIGNS, prose, t
 from ckptctl.render.html_lineage import lineage_picture
 from ckptctl.render.inspect_html import html_page
 from ckptctl.workflows.inspect_page import gather_page
@@ -128,6 +129,23 @@ def test_a_directory(root) -> None:
     assert "Anchor" in safe_page(page_of(root, "step_3")).text
 
 
+def test_a_narrow_screen(root) -> None:
+    """Rows become blocks whose cells name their columns, but for the first one, bars and what is empty."""
+    found = safe_page(page_of(root)).attributes
+    titled = [value for tag, name, value in found if (tag, name) == ("td", "data-title")]
+
+    assert ("table", "class", "full rows") in found
+    assert {"verdict", "age", "size", "groups", "continuations", "sessions"} <= set(titled)
+    assert titled.count("verdict") == titled.count("sessions") > 1
+    assert "@media (max-width: 34rem)" in STYLE
+    assert ".rows td[data-title]::before" in STYLE
+
+
+def test_names_in_sentences_are_set_apart() -> None:
+    """Without their backquotes, and without becoming markup."""
+    assert "a <code>b</code> and <code>&lt;i&gt;</code>, but `c" == prose("a `b` and `<i>`, but `c")
+
+
 def test_times(root) -> None:
     """Bars in words too; what failed or has no end says so."""
     found = gather_page(offline_world(root), f"{root}/{SNAPSHOT}", None, None)
@@ -232,6 +250,21 @@ def test_pictures_of_odd_rollouts(root) -> None:
         )
     }  # fmt: skip
     assert "boundary restored" in Reader(lineage_picture(story.model_copy(update={"attempts": ()}))).text
+
+
+def test_a_long_word_of_a_picture_takes_a_second_line(root) -> None:
+    """In a box that is higher; no box reaches into the next one, and the whole of it stands in the title."""
+    [story] = gather_page(offline_world(root), f"{root}/{SNAPSHOT}", "g7_g0", None).rollouts[0].stories
+    first, current = story.attempts
+    failed = current.calls[-1].model_copy(update={"problem": "failed: worker_capture_failed"})
+    told = story.model_copy(update={"attempts": (first, current.model_copy(update={"calls": (failed, failed)}))})
+    picture = lineage_picture(told)
+    boxes = [tuple(map(int, found)) for found in re.findall(r'y="(\d+)" width="174" height="(\d+)"', picture)]
+
+    assert ">✗ failed:</text>" in picture
+    assert ">worker_capture_failed</text>" in picture
+    assert 2 == len([height for _, height in boxes if height > min(height for _, height in boxes)])
+    assert [] == [top for (top, height), (below, _) in pairwise(boxes) if top + height >= below - 11]
 
 
 def test_what_has_no_page(root, tmp_path) -> None:
