@@ -55,7 +55,8 @@ def gc_text(result: GcResult, *, to_terminal: bool | None = None, width: int | N
         if result.items:
             _draw_items(console, result)
         for warning in result.warnings:
-            say(console, f"warning: {safe(warning)}", style="yellow")
+            told = safe(warning).replace("`ckptctl gc --", f"`{_command(result)} --")
+            say(console, f"warning: {told}", style="yellow")
 
     return render(draw, to_terminal=to_terminal, width=width)
 
@@ -107,9 +108,14 @@ def _draw_items(console: Console, result: GcResult) -> None:
     if any(item.outcome == "moved" or (item.kind == "trashed" and item.action == "keep") for item in result.items):
         say(
             console,
-            f"`ckptctl gc {quote(safe(result.checkpoint_dir))} --undelete NAME` brings one back from the trash",
+            f"`{_command(result)} --undelete NAME` brings one back from the trash",
             style="dim",
         )
+
+
+def _command(result: GcResult) -> str:
+    """This command for this directory; without a configuration or a place it would be refused."""
+    return f"ckptctl gc {quote(safe(result.checkpoint_dir))}"
 
 
 def _word(item: GcDone) -> str:

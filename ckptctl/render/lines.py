@@ -23,12 +23,16 @@ _TOGETHER = re.compile(r"`[^`\n]*`|(?<![\w.,])[0-9][0-9.,]* (?:[KMGTP]?i?B|ms|s|
 def pieces(text: str, first_width: int, width: int) -> Iterator[slice]:
     """The parts of a line: the first at most `first_width` columns wide, the others `width`.
 
-    What belongs together and is wider than that is left whole where it is a word or a command of ours.
+    What belongs together and is wider than that is left whole where it is a word or a command of ours. A word that no line has
+    room for stays behind the little that may stand before it: on a line of its own it would be torn as well.
     """
     start, room = 0, max(NARROWEST, first_width)
     held = _held(text, max(NARROWEST, width))
     while cell_len(text[start:]) > room:
         end = _last_blank(text, start, room, held)
+        if end >= 0 and cell_len(text[start:end]) <= room // 3:
+            after = next((place for place in range(end + 1, len(text)) if text[place] == " " and place not in held), -1)
+            end = after if cell_len(text[end + 1 : after if after >= 0 else None]) > first_width else end
         if end < 0:
             break
         yield slice(start, end)

@@ -37,7 +37,7 @@ def test_a_word_that_is_too_wide_is_never_broken(monkeypatch):
     for width in (40, 80):
         lines = drawn(draw, width)
         assert 4 == sum(line.count(ID) for line in lines)
-    assert "  the snapshot" == drawn(draw, 40)[0]
+    assert f"  the snapshot {ID}" == drawn(draw, 40)[0]
 
 
 def test_wide_characters_count_twice(monkeypatch):

@@ -308,6 +308,9 @@ def test_single_wishes(outcome) -> None:
 
     assert f"{outcome}: {SNAPSHOT}\n" == gc_text(result, to_terminal=False)
 
+    warned = result.model_copy(update={"warnings": ("`ckptctl gc --pin a --reason TEXT` keeps it",)})
+    assert "  warning: `ckptctl gc /run --pin a --reason TEXT` keeps it\n" in gc_text(warned, to_terminal=False)
+
 
 def test_hostile_names(run_dir) -> None:
     """Whatever a file or a server says of itself: no escape, no markup, no line of its own, in text and in JSON."""
