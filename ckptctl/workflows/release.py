@@ -66,8 +66,11 @@ class Release:
                 continue
 
     def told(self) -> str:
-        """What could not be released, and why, in one line."""
-        return "; ".join(f"`{server}`: {error.message}" for server, error in sorted(self.failures.items()))
+        """What could not be released, and why, in one line; most errors name the server themselves."""
+        return "; ".join(
+            error.message if f"`{server}`" in error.message else f"`{server}`: {error.message}"
+            for server, error in sorted(self.failures.items())
+        )
 
     async def _act(self, step: Step) -> Mapping[str, Any]:
         if step.name == steps.REMOVE_STAGED:
