@@ -211,6 +211,7 @@ def gc(
         return
     from ckptctl.cli.durations import parse_duration_s
     from ckptctl.cli.offline import run_in
+    from ckptctl.cli.stopping import terminating_in_order
     from ckptctl.domain.retention import GcRequest
     from ckptctl.workflows.gc import run_gc
 
@@ -226,13 +227,14 @@ def gc(
         reason=reason,
         break_lock=break_lock,
     )
-    result = run_in(
-        settings,
-        path,
-        lambda world, where, run: run_gc(
-            world, where, request, run, None if archive is None else _archive_at(archive, where, world)
-        ),
-    )
+    with terminating_in_order():
+        result = run_in(
+            settings,
+            path,
+            lambda world, where, run: run_gc(
+                world, where, request, run, None if archive is None else _archive_at(archive, where, world)
+            ),
+        )
     _tell(settings, result)
 
 

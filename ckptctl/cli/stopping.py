@@ -2,7 +2,8 @@
 
 While it starts nothing has been begun, so it ends at once; an exception in the middle of an import would be printed or lost. A
 command that runs is ended by an exception, which lets go of locks and takes half-written files away; a live one turns the
-signal into cancellation (`wiring`). SIGTERM needs nothing: by default it ends the process, which a shell reports as 143.
+signal into cancellation (`wiring`). SIGTERM needs nothing by itself: by default it ends the process, which a shell reports as
+143; `gc`, which works under a lock, asks for more.
 """
 
 from __future__ import annotations
@@ -53,3 +54,16 @@ def ending_in_order(*, terminates: bool = False) -> Iterator[None]:
     finally:
         for number in mine:
             signal.signal(number, _end_now)
+
+
+@contextmanager
+def terminating_in_order() -> Iterator[None]:
+    """Work under a lock: SIGTERM raises too, since on another host nobody could tell that the owner of what is left is dead."""
+    is_mine = signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    if is_mine:
+        signal.signal(signal.SIGTERM, _end_in_order)
+    try:
+        yield
+    finally:
+        if is_mine:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)

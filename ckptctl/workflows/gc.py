@@ -29,6 +29,8 @@ from ckptctl.workflows.gc_single import pin, undelete, unpin
 from ckptctl.workflows.judging import RETENTION, judge_live
 from ckptctl.workflows.world import World, with_warnings
 
+MOST_REASON_CHARS = 2000
+
 
 def run_gc(
     world: World,
@@ -100,6 +102,11 @@ def _require_one_wish(request: GcRequest, *, has_archive: bool) -> None:
             "`--pin SNAPSHOT` and `--reason TEXT` belong together",
             hint="the reason is what those read who want to delete the snapshot later",
         )
+    reason = request.reason or ""
+    is_long, is_text = len(reason) > MOST_REASON_CHARS, not any("\ud800" <= one <= "\udfff" for one in reason)
+    if is_long or not is_text:
+        problem = "is too long" if is_long else "has bytes that are no text"
+        raise UsageError(f"`--reason` {problem}", hint=f"a line of UTF-8, at most {MOST_REASON_CHARS} characters")
 
 
 def _policy(request: GcRequest, config: RunConfig | None) -> GcPolicy:

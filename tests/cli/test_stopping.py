@@ -74,7 +74,7 @@ main()
 """A process that is sent a signal while it holds the lock."""
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGHUP, 143)])
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGHUP, 143), (signal.SIGTERM, 143)])
 def test_a_signal_while_a_command_works_lets_go_of_the_lock(tmp_path, number, status):
     """It ends in order: whoever comes next need not wait for a lease to end."""
     (tmp_path / "run" / "bootstrap").mkdir(parents=True)

@@ -494,6 +494,8 @@ def test_undelete_twice_says_where_it_is(tmp_path) -> None:
         ({"pin": "snapshot_000001", "reason": "x"}, UsageError, "may be any of"),
         ({"pin": "snapshot_000002"}, UsageError, "belong together"),
         ({"reason": "x"}, UsageError, "belong together"),
+        ({"pin": "snapshot_000002", "reason": "\udcff"}, UsageError, "bytes that are no text"),
+        ({"pin": "snapshot_000002", "reason": "x" * 100_000}, UsageError, "is too long"),
         ({"pin": "a", "unpin": "b", "reason": "x"}, UsageError, "stand alone"),
         ({"undelete": "a", "dry_run": True}, UsageError, "stand alone"),
         ({"unpin": "snapshot_000002"}, NothingThereError, "is not pinned"),
