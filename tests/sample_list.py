@@ -19,6 +19,8 @@ from tests.world import World
 
 Files = dict[str, bytes]
 OLDER_ID = "rollout-step-3-snapshot-1-00112233445566778899aabbccddeeff"
+STATES = b"\x8c\x07_states\x94"
+"""In a controller's pickle: the name before what its sampler remembers, which our writers leave empty."""
 PICKLE_THAT_CALLS = b"cos\nsystem\n(S'touch /tmp/ckptctl-was-fooled'\ntR."
 """A classic: whoever unpickles it runs a shell command."""
 
@@ -99,8 +101,17 @@ def two_generations() -> Files:
     return changed(files, f"two-generations/{snapshot_folder(newest)}/resources/tools/g7_g0.a1.json", flip)
 
 
+def hiding(controller: bytes) -> bytes:
+    """The pickle of a controller (one frame, which is left out) with another one as a tensor's stream in its sampler's state."""
+    stream = b"B" + len(PICKLE_THAT_CALLS).to_bytes(4, "little") + PICKLE_THAT_CALLS
+    call = b"ctorch.storage\n_load_from_bytes\n" + stream + b"\x85R"
+    return (controller[:2] + controller[11:]).replace(STATES + b"}", STATES + call)
+
+
 def damaged() -> Files:
-    """One damage each, in small snapshots: torn ledger, manifest with a key twice, a file too many, a missing file, a call in a pickle."""
+    """One damage each, in small snapshots: torn ledger, manifest with a key twice, a file too many, a missing file, a call in a
+    pickle, and one in a pickle that hides in another.
+    """
     files: Files = {}
     world = before_the_first_step()
     folder = snapshot_folder(world)
@@ -118,6 +129,7 @@ def damaged() -> Files:
         "calling-pickle": lambda run, top: changed(
             run, f"{top}/{folder}/data_plane/controller_state.pkl", lambda _: PICKLE_THAT_CALLS
         ),
+        "hidden-pickle": lambda run, top: changed(run, f"{top}/{folder}/data_plane/controller_state.pkl", hiding),
     }
     for name, damage in damages.items():
         run = {f"damaged/{name}/{path}": data for path, data in a_run_files(world).items()}

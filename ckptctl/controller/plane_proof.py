@@ -19,14 +19,13 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from ckptctl.domain.binding import DataPlaneMetadata
 from ckptctl.domain.dataplane import StorageUnit
 from ckptctl.domain.finding import Defect, DefectError
 from ckptctl.domain.limits import DEFAULT_LIMITS
 from ckptctl.domain.source import ByteSource
-from ckptctl.formats.pickle_machine import Call, Global, read_pickle
+from ckptctl.formats.pickle_machine import read_pickle
 from ckptctl.formats.tq_checkpoint import (
     FIELD_CLASS,
     STATUS_CLASS,
@@ -35,15 +34,14 @@ from ckptctl.formats.tq_checkpoint import (
     decode_storage_unit,
     decode_unit_info,
 )
-from ckptctl.formats.tq_values import DTYPE_GLOBALS, TENSOR_GLOBALS, decode_tensor
+from ckptctl.formats.tq_proof import prove_plain
+from ckptctl.formats.tq_values import DTYPE_GLOBALS, TENSOR_GLOBALS
 
 METADATA_FILE = "metadata.json"
 CONTROLLER_FILE = "controller_state.pkl"
 STORAGE_FOLDER = "simple_storage"
 UNIT_INFO_FILE = f"{STORAGE_FOLDER}/storage_unit_info.json"
 _CLASSES = frozenset({STATUS_CLASS, FIELD_CLASS})
-_STREAM = Global("torch.storage", "_load_from_bytes")
-_PLAIN_CALLS = (Global("collections", "OrderedDict"), Global("torch", "Size"))
 _PROVED_KINDS = ("tensor", "numpy", "bytes", "text")
 
 
@@ -90,15 +88,7 @@ def prove_controller(source: ByteSource) -> None:
     """Rules 1 and 2. Raises DefectError."""
     decode_controller_state(source, DEFAULT_LIMITS)
     tree = read_pickle(source, allowed=_CLASSES | TENSOR_GLOBALS | DTYPE_GLOBALS, limits=DEFAULT_LIMITS)
-    pending: list[Any] = [tree]
-    while pending:
-        node = pending.pop()
-        if type(node) is Call:
-            pending += _inside_call(node, source)
-        elif type(node) is dict:
-            pending += node.values()  # keys are primitives: the machine takes no others
-        elif type(node) in (list, tuple):
-            pending += node
+    prove_plain(tree, source, CONTROLLER_FILE, records=_CLASSES)
 
 
 def prove_unit(unit: StorageUnit) -> None:
@@ -109,20 +99,6 @@ def prove_unit(unit: StorageUnit) -> None:
                 found = "a file of its own" if value.blob_name is not None else value.kind
                 message = "a value cannot be proved harmless"
                 raise DefectError(Defect(message, f"{unit.file_name}: {field}[{index}]", "a tensor", found))
-
-
-def _inside_call(node: Call, source: ByteSource) -> list[Any]:
-    """What of a call is still to be proved. Raises DefectError for one that makes anything but data."""
-    if node.is_plain_call_of("torch._utils", "_rebuild_tensor_v2"):
-        decode_tensor(node, source, "a tensor")  # matches the whole head of its stream, byte by byte
-        return list(node.arguments[1:])
-    inner = [*node.arguments, node.state, *(node.appended or ()), *(node.entries or {}).values()]
-    callee = node.callee
-    is_record = node.is_new and type(callee) is Global and (callee.module, callee.name) in _CLASSES
-    if is_record or (callee in _PLAIN_CALLS and not node.is_new):
-        return inner
-    what = "a tensor stream outside a tensor" if callee == _STREAM else "a call that makes no plain data"
-    raise DefectError(Defect(f"it holds {what}", CONTROLLER_FILE, actual=str(callee)[:200]))
 
 
 def _all(source: ByteSource) -> bytes:

@@ -37,6 +37,7 @@ from ckptctl.formats.tq_nodes import (
     kind_of,
     refuse,
 )
+from ckptctl.formats.tq_proof import prove_plain
 from ckptctl.formats.tq_runs import TensorRuns
 from ckptctl.formats.tq_values import (
     DTYPE_GLOBALS,
@@ -128,7 +129,7 @@ def read_controller(source: ByteSource, limits: Limits, *, has_short_lists: bool
     )
     root = demand_record(tree, _CONTROLLER_KEYS, "")
     manager = demand_record(root["index_manager"], _INDEX_KEYS, "index_manager")
-    demand_mapping(root["sampler"], "sampler")
+    prove_plain(demand_mapping(root["sampler"], "sampler"), source, "sampler")
     demand_indexes(manager["allocated_indexes"], "index_manager.allocated_indexes", kept.sets)
     owned = demand_named(manager["partition_to_indexes"], "index_manager.partition_to_indexes")
     reusable = manager["reusable_indexes"]
@@ -138,7 +139,7 @@ def read_controller(source: ByteSource, limits: Limits, *, has_short_lists: bool
     state = ControllerState(
         controller_id=demand_text(root["controller_id"], "controller_id"),
         partitions={
-            name: _partition(node, bits, kept, f"partitions[{name!r:.80}]")
+            name: _partition(node, bits, kept, source, f"partitions[{name!r:.80}]")
             for name, node in demand_named(root["partitions"], "partitions").items()
         },
         partition_indexes={
@@ -220,7 +221,11 @@ def _column(nodes: Any, columns: TensorColumns, source: ByteSource, place: str) 
     values = demand_by_index(nodes, place)
     odd = {index: node for index, node in values.items() if type(node) is not StoredValue}
     for index, node in odd.items():
-        values[index] = classify_value(node, source, f"{place}[{index}]")
+        value = values[index] = classify_value(node, source, f"{place}[{index}]")
+        if value.kind == "other" or (
+            value.kind == "numpy" and not value.byte_count
+        ):  # objects: there may be anything in them
+            prove_plain(node, source, f"{place}[{index}]")
     more = {index: value for index, value in values.items() if value.kind == "tensor"}
     try:
         column = columns.column_of(nodes, more)
@@ -234,12 +239,13 @@ def _column(nodes: Any, columns: TensorColumns, source: ByteSource, place: str) 
     return whole
 
 
-def _partition(node: Any, bits: _StatusBits, kept: _Kept, place: str) -> Partition:
+def _partition(node: Any, bits: _StatusBits, kept: _Kept, source: ByteSource, place: str) -> Partition:
     fields = demand_instance(node, STATUS_CLASS, _PARTITION_KEYS, place)
     created = fields["created_at"]
     if type(created) not in (float, int):
         refuse("the creation time is no number", f"{place}.created_at", "a number", kind_of(created))
-    demand_mapping(fields["field_custom_backend_meta"], f"{place}.field_custom_backend_meta")
+    backend = demand_mapping(fields["field_custom_backend_meta"], f"{place}.field_custom_backend_meta")
+    prove_plain(backend, source, f"{place}.field_custom_backend_meta")
     shape, production = bits.read(fields["production_status"], 2, f"{place}.production_status")
     consumption = demand_named(fields["consumption_status"], f"{place}.consumption_status")
     metas = demand_named(fields["field_metadata"], f"{place}.field_metadata")
@@ -258,7 +264,7 @@ def _partition(node: Any, bits: _StatusBits, kept: _Kept, place: str) -> Partiti
         field_metas={
             name: _field_meta(meta, kept, f"{place}.field_metadata[{name!r:.80}]") for name, meta in metas.items()
         },
-        tags=_tags(fields["custom_meta"], f"{place}.custom_meta"),
+        tags=_tags(fields["custom_meta"], source, f"{place}.custom_meta"),
         production_rows=shape[0],
         production_columns=shape[1],
         production=production,
@@ -336,12 +342,15 @@ class _StatusBits:
         return value.shape, read_tensor(self._source, value).data
 
 
-def _tags(node: Any, place: str) -> dict[int, Mapping[str, object]]:
+def _tags(node: Any, source: ByteSource, place: str) -> dict[int, Mapping[str, object]]:
     found: dict[int, Mapping[str, object]] = {}
     for index, tag in demand_by_index(node, place).items():
         values = demand_named(tag, f"{place}[{index}]")
-        is_plain = PLAIN_TYPES.issuperset(map(type, values.values()))
-        found[index] = values if is_plain else {key: _plain(value) for key, value in values.items()}
+        if PLAIN_TYPES.issuperset(map(type, values.values())):
+            found[index] = values
+            continue
+        prove_plain(values, source, f"{place}[{index}]")
+        found[index] = {key: _plain(value) for key, value in values.items()}
     return found
 
 

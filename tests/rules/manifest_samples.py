@@ -3,9 +3,16 @@
 from dataclasses import replace
 
 from ckptctl.domain.evidence import ManifestReading, Part, TreeEntry
-from ckptctl.domain.finding import Defect
+from ckptctl.domain.finding import Defect, DefectError
+from ckptctl.domain.limits import DEFAULT_LIMITS
+from ckptctl.domain.source import BytesSource
+from ckptctl.formats.pickle_machine import Call, Global
+from ckptctl.formats.pickle_writer import write_pickle
+from ckptctl.formats.tq_checkpoint import decode_controller_state
+from ckptctl.formats.tq_writer import encode_controller_state
 from tests.builders import APPEND
 from tests.rules.samples import bad, good
+from tests.sample_list import PICKLE_THAT_CALLS, STATES
 from tests.world import MODEL, OTHER_DIGEST
 
 MANIFEST = "manifest.json"
@@ -300,6 +307,34 @@ bad(
     "empty",
     evidence={"dataloader": lambda part: Part(part.path, "damaged", None, (Defect("is no zip archive"),))},
     artifact="train_dataloader.pt",
+)
+
+
+def remembering(node):
+    """An edit of the controller's state: written with `node` in the sampler's memory, and read again."""
+
+    def edit(part):
+        written = encode_controller_state(part.value)
+        pickled = (written[:2] + written[11:]).replace(STATES + b"}", STATES + write_pickle(node, 5)[11:-1])
+        try:
+            return replace(part, value=decode_controller_state(BytesSource(pickled), DEFAULT_LIMITS))
+        except DefectError as error:
+            return Part(part.path, "damaged", None, error.defects, part.size_bytes, part.sha256)
+
+    return edit
+
+
+good("MAN010", "a sampler that remembers numbers", evidence={"controller_state": remembering({"train": [[0, 1], [2]]})})
+bad(
+    "MAN010",
+    "a pickle in the sampler's memory",
+    "it holds a tensor stream outside a tensor, which would be unpickled with it (sampler)",
+    evidence={
+        "controller_state": remembering(
+            {"train": [Call(Global("torch.storage", "_load_from_bytes"), (PICKLE_THAT_CALLS,))]}
+        )
+    },
+    artifact="data_plane/controller_state.pkl",
 )
 good("MAN011", "a pack that was read to its end", base="pack")
 
