@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from shlex import quote
-from textwrap import fill
 from typing import Any, Literal, Self
 
 from pydantic import Field, PrivateAttr
@@ -13,8 +12,6 @@ from ckptctl.domain.document import Count, Document, NonEmpty
 from ckptctl.domain.safe_text import safe
 from ckptctl.sim.equivalence import Comparison
 from ckptctl.sim.fault_order import Planted
-
-MENU_WIDTH = 78
 
 
 class ProcessStatus(Document):
@@ -128,17 +125,7 @@ def _fault_line(item: dict[str, Any]) -> str:
 
 def _menu_lines(item: ServerMenu) -> list[str]:
     names = [("operations", item.operations), ("kinds", item.kinds)]
-    wrapped = [
-        fill(
-            ", ".join(values),
-            MENU_WIDTH,
-            initial_indent=f"  {name}: ",
-            subsequent_indent="    ",
-            break_on_hyphens=False,
-        )
-        for name, values in names
-    ]
-    return [f"`{item.server}`", *wrapped]
+    return [f"`{safe(item.server)}`", *(f"  {name}: {safe(', '.join(values))}" for name, values in names)]
 
 
 class DemoAnswer(Document):
