@@ -23,7 +23,7 @@ from ckptctl.cli.options import (
 from ckptctl.cli.sizes import MemoryOption
 
 if TYPE_CHECKING:
-    from ckptctl.domain.retention import GcResult
+    from ckptctl.domain.retention import GcRequest, GcResult
     from ckptctl.workflows.gc_archive import Archive
     from ckptctl.workflows.world import World
 
@@ -210,10 +210,7 @@ def gc(
         _retire_sessions(settings, break_lock=break_lock)
         return
     from ckptctl.cli.durations import parse_duration_s
-    from ckptctl.cli.offline import run_in
-    from ckptctl.cli.stopping import terminating_in_order
     from ckptctl.domain.retention import GcRequest
-    from ckptctl.workflows.gc import run_gc
 
     request = GcRequest(
         keep=keep,
@@ -227,15 +224,23 @@ def gc(
         reason=reason,
         break_lock=break_lock,
     )
+    _tell(settings, _run(settings, path, request, archive))
+
+
+def _run(settings: Settings, path: str | None, request: GcRequest, archive: str | None) -> GcResult:
+    """One request, under the lock where it changes something."""
+    from ckptctl.cli.offline import run_in
+    from ckptctl.cli.stopping import terminating_in_order
+    from ckptctl.workflows.gc import run_gc
+
     with terminating_in_order():
-        result = run_in(
+        return run_in(
             settings,
             path,
             lambda world, where, run: run_gc(
                 world, where, request, run, None if archive is None else _archive_at(archive, where, world)
             ),
         )
-    _tell(settings, result)
 
 
 def _tell(settings: Settings, result: GcResult) -> None:

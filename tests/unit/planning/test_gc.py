@@ -321,6 +321,24 @@ def test_proofs_are_asked_where_the_trash_is_to_be_emptied() -> None:
     )
 
 
+def test_a_pin_keeps_in_the_trash_too() -> None:
+    """For as long as it is there, and only what it names."""
+    old = [
+        TrashedFacts(entry=f"1.step_9.{name}", anchor="step_9", name=name, age_s=DAY_S, pin_reason=reason)
+        for name, reason in (("snapshot_000001", "audit"), ("snapshot_000002", None))
+    ]
+    pinned, other = plan_gc(GcFacts(snapshots=(), trashed=tuple(old)), GcPolicy()).items
+
+    assert ("keep", ("pinned: audit",), "delete") == (pinned.action, pinned.reasons, other.action)
+
+
+def test_where_one_was_renamed_all_of_the_anchor_stay() -> None:
+    """Its numbers do not tell which is newer."""
+    known = GcFacts(snapshots=tuple(a_snapshot(number, is_valid=True, disorder="`x` was `y`") for number in (1, 2)))
+
+    assert () == plan_gc(known, GcPolicy(keep_latest_k=1)).of("trash")
+
+
 def test_why_something_stays_in_the_trash() -> None:
     """What is missing without it, and what is not known of it."""
     known = GcFacts(
