@@ -20,7 +20,7 @@ from ckptctl.domain.inspection import (
 )
 from ckptctl.domain.safe_text import safe
 from ckptctl.render.console import draw_table, open_table, say
-from ckptctl.render.report_words import SEVERITY_STYLE, VERDICT_STYLE, group_findings, meaning_of, place_of
+from ckptctl.render.report_words import SEVERITY_STYLE, VERDICT_STYLE, group_findings, meaning_of, told_at
 
 FINDINGS_SHOWN = 5
 GROUPS_SHOWN = 20
@@ -88,9 +88,8 @@ def _draw_findings(console: Console, path: str, findings: tuple[Finding, ...], u
     groups = group_findings(findings)
     for group in groups[:FINDINGS_SHOWN]:
         line = Text(f"{group.first.severity}[{group.first.rule}]", style=SEVERITY_STYLE[group.first.severity])
-        place = f" {place_of(group.first)}:" if group.first.artifact else ""
         more = f" (and {group.count - 1:,} more like this)" if group.count > 1 else ""
-        say(console, line.append(f"{place} {group.first.message}{more}", style="default"))
+        say(console, line.append(f" {told_at(group.first)}{more}", style="default"))
     if groups:
         say(console, f"all findings, and what to do: `ckptctl validate {shlex.quote(safe(path))}`")
     named = {finding.artifact for finding in findings}

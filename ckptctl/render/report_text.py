@@ -19,8 +19,8 @@ from ckptctl.render.report_words import (
     VERDICT_STYLE,
     FindingGroup,
     group_findings,
-    place_of,
     proved,
+    told_at,
 )
 
 NOT_CHECKED = "not checked"
@@ -82,7 +82,7 @@ def _draw_group(console: Console, group: FindingGroup, verbose: int) -> None:
     say(console, line)
     shown = group.members if verbose or len(group.members) <= PLACES_SHOWN + 1 else group.members[:PLACES_SHOWN]
     for place, finding in enumerate(shown):
-        say(console, _told(finding), 4)
+        say(console, told_at(finding), 4)
         if (place == 0 or verbose) and (finding.expected or finding.actual):
             say(console, f"expected: {finding.expected or '-'}", 6)
             say(console, f"actual: {finding.actual or '-'}", 6)
@@ -102,11 +102,6 @@ def _draw_note(console: Console, group: FindingGroup, verbose: int) -> None:
 
 def _count(group: FindingGroup) -> str:
     return "" if group.count == 1 else f" ({group.count:,} times)"
-
-
-def _told(finding: Finding) -> str:
-    place = place_of(finding)
-    return f"{place}: {finding.message}" if place else finding.message
 
 
 def _draw_rest(console: Console, group: FindingGroup, shown: Iterable[Finding], verbose: int) -> None:

@@ -194,6 +194,14 @@ def place_of(finding: Finding) -> str:
     return ", ".join(part for part in (finding.artifact, finding.location) if part)
 
 
+def told_at(finding: Finding) -> str:
+    """Place and message, with a name that stands in both said once."""
+    place, message, name = place_of(finding), finding.message, finding.artifact.rpartition("/")[2]
+    if not place or (not finding.location and message.startswith(f"`{finding.artifact}` ")):
+        return message
+    return f"{place}: {message.removeprefix(f'`{name}`: ')}"
+
+
 def line_of(finding: Finding) -> int | None:
     """The line in the file that a finding is about, where it names one."""
     found = re.match(r"line ([0-9]{1,9})\b", finding.location)

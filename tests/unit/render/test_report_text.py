@@ -251,6 +251,24 @@ def test_what_was_not_looked_at_is_told_once_for_each_reason():
     ] == lines(report, verbose=1)[3:]
 
 
+@pytest.mark.parametrize(
+    ("artifact", "location", "message", "told"),
+    [
+        ("a/b.json", "", "`b.json`: is torn", "a/b.json: is torn"),
+        ("a/b.json", "line 3", "`b.json`: is torn", "a/b.json, line 3: is torn"),
+        ("b.json", "", "`b.json` is missing", "`b.json` is missing"),
+        ("b.json", "schema", "`b.json` is of schema 7", "b.json, schema: `b.json` is of schema 7"),
+        ("a/b.json", "", "`c.json`: is torn", "a/b.json: `c.json`: is torn"),
+        ("", "", "nothing matches", "nothing matches"),
+    ],
+)
+def test_a_name_in_place_and_message_is_said_once(artifact, location, message, told):
+    """What is left says no less."""
+    finding = a_finding(artifact=artifact, location=location, message=message)
+
+    assert f"    {told}" in lines(a_report(a_target(verdict="invalid", findings=(finding,))))
+
+
 def test_who_found_errors_is_told_where_to_read_about_them():
     """The rule of the first error, once; warnings alone ask nobody to do anything."""
     bad = a_target(verdict="invalid", findings=(a_finding("MAN009", severity="warning"), a_finding()))
