@@ -66,8 +66,7 @@ def publish(
     memory: MemoryOption = None,
     _metrics: MetricsOption = None,
 ) -> None:
-    """Finish what an interrupted run left. A snapshot: publish it or abort it, and release everybody under the same checkpoint
-    id. A restore: go on with it under its own id, resume everybody and open admission.
+    """Finish what an interrupted run left, under its id: publish or abort a snapshot and release all, or go on with a restore.
 
     With STAGED: validate that directory at level full and publish it. With --release: free participants that some other,
     dead coordinator left paused. With --set-aside: go on without a journal that cannot be read, and say who is still held.
