@@ -14,6 +14,13 @@ from ckptctl.errors import StorageError, UsageError
 
 PATH_METAVARS = frozenset({"PATH", "FILE", "DIR", "DIR_A", "DIR_B", "STAGED"})
 """Parameters of these names hold paths: what a command reads, or another file that it writes."""
+RUN_DIR = "--dir"
+CLUSTER_RECORD = "cluster.json"
+CLUSTER_FILES = frozenset(
+    {CLUSTER_RECORD, "ckptctl.yaml", "control.token", "results.jsonl", "dispatches.jsonl", "restores.jsonl"}
+)
+CLUSTER_AUDIT, CLUSTER_FOLDERS = "audit-", frozenset({"capture", "logs", "settings"})
+"""What an embedded cluster keeps in its run directory, as `ckptctl.sim` has it; a test compares, since nothing imports that."""
 ANSWER = "output"
 """The parameter that says where the answer goes."""
 
@@ -29,6 +36,8 @@ def demand_place(output: str, option: str = "--output") -> None:
     if os.path.isdir(output):  # noqa: PTH112 - str paths
         raise UsageError(f"`{option} {_told(output)}` is a directory", hint="name a file in it")
     demand_outside(option, output, folder)
+    if os.path.isfile(f"{folder}/{CLUSTER_RECORD}") or os.path.isfile(f"{folder}/../{CLUSTER_RECORD}"):  # noqa: PTH113 - str paths
+        _demand_no_part_of_a_cluster(output, option)
     if not os.path.isdir(folder):  # noqa: PTH112 - str paths
         raise StorageError(operation="write", path=output, detail=f"there is no folder `{folder}`")
     if not os.access(folder, os.W_OK) and not os.access(output, os.W_OK):
@@ -61,6 +70,8 @@ def demand_no_input(ctx: Any, output: str, config: str | None, written: str = "-
     for option, path in (("--config", config), *_paths_of(ctx)):
         if path and option != written:
             demand_other(output, option, path, written)
+        if option == RUN_DIR and path and os.path.realpath(path) == os.path.dirname(os.path.realpath(output)):  # noqa: PTH120 - str paths
+            _demand_no_part_of_a_cluster(output, written)
 
 
 def demand_other(output: str, option: str, path: str, written: str = "--output") -> None:
@@ -69,6 +80,16 @@ def demand_other(output: str, option: str, path: str, written: str = "--output")
         raise UsageError(
             f"`{written} {_told(output)}` would replace what `{option}` names",
             hint="give it a file of its own; nothing was done",
+        )
+
+
+def _demand_no_part_of_a_cluster(output: str, option: str) -> None:
+    """Refuse a file of an embedded cluster: without its record nobody can end its processes. Raises UsageError."""
+    folder, _, name = os.path.realpath(output).rpartition("/")
+    if name in CLUSTER_FILES or name.startswith(CLUSTER_AUDIT) or folder.rpartition("/")[2] in CLUSTER_FOLDERS:
+        raise UsageError(
+            f"`{option} {_told(output)}` would replace a file of the embedded cluster that has its place there",
+            hint="give it a name of its own; nothing was done",
         )
 
 

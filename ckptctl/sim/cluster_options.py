@@ -19,6 +19,7 @@ from ckptctl.adapters import durable
 from ckptctl.domain.canonical import pretty2_nl
 from ckptctl.domain.document import Count, Document, Id, NonEmpty
 from ckptctl.domain.ledger import Granularity
+from ckptctl.domain.safe_text import safe
 from ckptctl.errors import NothingThereError, UsageError
 from ckptctl.sim.plane import PlaneKind
 from ckptctl.sim.processes import ProcessIdentity
@@ -121,12 +122,17 @@ def read_record(run_dir: str) -> ClusterRecord:
     except FileNotFoundError as error:
         hint = f"start one with `ckptctl sim up --dir {run_dir}`"
         raise NothingThereError(f"`{run_dir}` holds no embedded cluster", hint=hint) from error
+    except NotADirectoryError as error:
+        hint = "give the directory that `ckptctl sim up --dir` was given, not a file in it"
+        raise UsageError(f"`{run_dir}` is no directory, so no embedded cluster runs in it", hint=hint) from error
     except OSError as error:
         raise durable.storage_error("read", path, error) from error
     try:
         return ClusterRecord.model_validate_json(data)
     except ValidationError as error:
-        raise UsageError(f"`{path}` is no cluster record: {error.error_count()} errors", hint="remove it") from error
+        what = "; ".join(f"`{'.'.join(map(str, item['loc']))}` {item['msg']}".lower() for item in error.errors()[:3])
+        hint = "`ckptctl sim` cannot end what still runs of it: do that by hand, then remove the file"
+        raise UsageError(f"`{path}` is no record of an embedded cluster: {safe(what)}", hint=hint) from error
 
 
 def write_record(record: ClusterRecord) -> None:

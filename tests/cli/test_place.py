@@ -8,7 +8,16 @@ import typer
 
 from ckptctl.adapters.local_store import LocalStore
 from ckptctl.cli.app import app
-from ckptctl.cli.place import PATH_METAVARS
+from ckptctl.cli.place import CLUSTER_FILES, CLUSTER_FOLDERS, PATH_METAVARS
+from ckptctl.sim.cluster_options import (
+    CAPTURE_FOLDER,
+    CONFIG_FILE,
+    LOGS_FOLDER,
+    RECORD_FILE,
+    SETTINGS_FOLDER,
+    TOKEN_FILE,
+)
+from ckptctl.sim.run_files import DISPATCHES, RESTORES, RESULTS
 from ckptctl.workflows.guarded import owner_of
 from tests.command_line import run
 from tests.goldens import copied_samples
@@ -225,3 +234,43 @@ def test_what_is_in_the_making_is_somebodys_already(tmp_path, folder, inside, ki
     (tmp_path / folder / inside).touch()
 
     assert f"{kind} `{tmp_path.resolve()}/{folder}`" == owner_of(LocalStore(), str(below.resolve()))
+
+
+def test_the_files_of_an_embedded_cluster_are_its_own(tmp_path):
+    """Without its record nobody could end its processes: refused for every command, and for a cluster that is about to begin."""
+    run_dir = tmp_path / "tour"
+    for folder in ("logs", "settings", "fresh"):
+        (run_dir / folder).mkdir(parents=True)
+    (run_dir / "cluster.json").write_text("{}")
+    before = contents(tmp_path)
+    refusals = [
+        run("sim", "status", "--dir", str(run_dir), "--output", str(run_dir / name))
+        for name in ("cluster.json", "control.token", "audit-counter.jsonl", "logs/worker-0.log", "settings/any.json")
+    ]
+    refusals.append(run("validate", str(tmp_path), "--output", str(run_dir / "cluster.json")))
+    fresh = run_dir / "fresh"
+    refusals.append(run("sim", "up", "--dir", str(fresh), "--output", str(fresh / "cluster.json")))
+
+    assert [2] * 7 == [ran.status for ran in refusals]
+    assert all("would replace a file of the embedded cluster" in ran.stderr for ran in refusals)
+    assert before == contents(tmp_path)
+
+
+def test_the_names_of_a_clusters_files_are_its_own():
+    """They are told twice, because help and place do not import the cluster."""
+    assert {RECORD_FILE, CONFIG_FILE, TOKEN_FILE, RESULTS, DISPATCHES, RESTORES} == CLUSTER_FILES
+    assert {SETTINGS_FOLDER, LOGS_FOLDER, CAPTURE_FOLDER} == CLUSTER_FOLDERS
+
+
+@pytest.mark.parametrize("command", ["up", "status", "run", "step", "down", "restart"])
+def test_a_run_directory_that_is_none(tmp_path, command):
+    """A file in its place is a misunderstanding of the user, no fault of the disk."""
+    record = tmp_path / "cluster.json"
+    record.write_text('{"options": 3}')
+    inside = run("sim", command, "--dir", str(record))
+    broken = run("sim", command, "--dir", str(tmp_path))
+
+    assert (2, 2) == (inside.status, broken.status)
+    assert f"`{record}` is no directory, so no embedded cluster runs in it" in inside.stderr
+    assert "is no record of an embedded cluster: `" in broken.stderr
+    assert "do that by hand" in broken.stderr
