@@ -53,6 +53,7 @@ EVENTS = {"snapshot": 1100, "publish": 400, "restore": 900, "gc": 500}
 """About how many events a command has in fair weather."""
 POWER_AFTER = 0.1
 """How often the power fails when a command that suffered has ended."""
+TWO_HOURS_S = 7_200
 KINDS, WEIGHTS = ("snapshot", "publish", "restore", "gc"), (56, 12, 20, 12)
 
 
@@ -316,13 +317,16 @@ def collectable(number: int) -> Disk:
         disk, now_s, root = schedule.kernel.disk, schedule.kernel.server_now_s(), schedule.machine.checkpoint_dir
         leftovers = {"step_3/rollout_snapshots/tmp_snapshot_000009/config.yaml": b"a: 1\n"} if number % 3 == 0 else {}
         for path, data in {**files, **leftovers}.items():
+            then_s = (
+                now_s - TWO_HOURS_S if path in leftovers else now_s
+            )  # what is younger stays: its writer may be alive
             folder = ""
             for part in f"{root}/{path}".split("/")[1:-1]:
                 folder += f"/{part}"
                 if disk.find(folder) is None:
-                    disk.create(folder, now_s, is_directory=True, mode=0o755)
-            node = disk.create(f"{root}/{path}", now_s, is_directory=False, mode=0o644)
-            disk.write(node, 0, data, now_s)
+                    disk.create(folder, then_s, is_directory=True, mode=0o755)
+            node = disk.create(f"{root}/{path}", then_s, is_directory=False, mode=0o644)
+            disk.write(node, 0, data, then_s)
 
     schedule.run_story(story)
     return schedule.kernel.disk.copy()
