@@ -6,9 +6,18 @@ number of an attempt that somebody else finished is given to no other attempt, s
 
 from __future__ import annotations
 
+from typing import Literal
+
+from ckptctl.domain.restore import RestoreFacts
+from ckptctl.domain.transaction import SnapshotFacts
 from ckptctl.errors import BusyError
+from ckptctl.ports import JournalWriter
 from ckptctl.workflows.told_transactions import snapshots_backwards
+from ckptctl.workflows.transaction import Recorder
 from ckptctl.workflows.world import World
+
+UNDONE: dict[Literal["snapshot", "restore"], str] = {"snapshot": "aborted", "restore": "abandoned"}
+"""How each kind ends when it did nothing."""
 
 
 def demand_ownership(world: World, checkpoint_dir: str, *, doing: str, outcome: str) -> None:
@@ -18,6 +27,26 @@ def demand_ownership(world: World, checkpoint_dir: str, *, doing: str, outcome: 
             f"the lock of `{checkpoint_dir}` was taken over while {doing}",
             hint=f"another ckptctl is at work there; {outcome}",
         )
+
+
+def begin_transaction(
+    world: World, kind: Literal["snapshot", "restore"], facts: SnapshotFacts | RestoreFacts, checkpoint_dir: str
+) -> JournalWriter:
+    """Begin what will hold servers. Its id is durable before any of them hears of it: whoever comes next can go on under it.
+
+    Ownership is asked for after the record, not before. Whoever takes the directory over later finds the record and
+    finishes it; who was passed over earlier, while it looked around, says so here and has asked nobody for anything.
+
+    Raises:
+        BusyError: another coordinator has taken the directory over; the transaction is closed again.
+    """
+    writer = world.journal.begin(kind, facts.model_dump(mode="json"))
+    try:
+        demand_ownership(world, checkpoint_dir, doing=f"the {kind} was being prepared", outcome="nothing was changed")
+    except BusyError as error:
+        Recorder(world, writer).finish(UNDONE[kind], reason=error.message)
+        raise
+    return writer
 
 
 def names_given_up(world: World, anchor: str) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from ckptctl.planning import restore as steps
 from ckptctl.planning.recovery import Transaction
 from ckptctl.planning.snapshot import Stages
 from ckptctl.workflows.load_config import require_own
+from ckptctl.workflows.ownership import begin_transaction
 from ckptctl.workflows.release import Release
 from ckptctl.workflows.restore_attempt import RestoreAttempt, restore_actions
 from ckptctl.workflows.restore_recovery import RESTART, Continued, read_unfinished_restore
@@ -48,9 +49,8 @@ class RestoreRun:
         self._earlier = None if continued is None else continued.intents
         self._done_earlier = () if continued is None else continued.done
         self._is_resuming = continued is not None and continued.is_resuming
-        # The id is durable before any server hears of it: whoever comes next can always go on under it.
         writer = (
-            world.journal.begin("restore", facts.model_dump(mode="json"))
+            begin_transaction(world, "restore", facts, config.checkpoint_dir)
             if continued is None
             else world.journal.resume(continued.transaction)
         )

@@ -23,6 +23,7 @@ from ckptctl.workflows.attempt import Attempt, Begun
 from ckptctl.workflows.begin import begin, last_published
 from ckptctl.workflows.commit import commit_actions
 from ckptctl.workflows.load_config import require_checkpoint_dir, require_sound
+from ckptctl.workflows.ownership import begin_transaction
 from ckptctl.workflows.prepare import prepare_actions
 from ckptctl.workflows.publication import Publication
 from ckptctl.workflows.recovery import admission_closed, finish_unfinished, release_pending
@@ -102,8 +103,7 @@ class _Transaction:
         self._begun = begun
         self._attempt = Attempt(world, begun)
         self._outbox = Outbox(world, begun.topology, begun.checkpoint_id)
-        # The id is durable before any server hears of it: whoever comes next can always undo what was begun.
-        writer = world.journal.begin("snapshot", begun.facts.model_dump(mode="json"))
+        writer = begin_transaction(world, "snapshot", begun.facts, begun.config.checkpoint_dir)
         self._recorder = Recorder(world, writer, synced=SYNCED)
         self._is_published = False
         self._publication = Publication(

@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import re
 import shutil
+from dataclasses import replace
 
 import pytest
 
 from ckptctl.domain.restore import RestoreRequest
 from ckptctl.domain.transaction import PublishRequest, SnapshotRequest
-from ckptctl.errors import AdmissionClosedError, JournalDamagedError, NotFreshError
+from ckptctl.errors import AdmissionClosedError, BusyError, JournalDamagedError, NotFreshError
 from ckptctl.planning import restore as steps
 from ckptctl.planning.snapshot import OPEN, RESUME_AGENTS, RESUME_MODELS, RESUME_RESOURCES
+from ckptctl.workflows.find_unfinished import find_unfinished
+from ckptctl.workflows.ownership import begin_transaction
 from ckptctl.workflows.publish import finish_publish
 from ckptctl.workflows.restore import restore
 from ckptctl.workflows.snapshot import take_snapshot
@@ -345,3 +348,34 @@ def test_a_server_that_died_in_a_restore(dead, step, server, is_alone_enough) ->
     else:
         assert "what was restored into it is gone: restart the controller and all Gym servers" in refused.hint
         assert 24 == then.exit_code
+
+
+class PassedOver:
+    """A lock that somebody else has by now."""
+
+    def is_owner(self) -> bool:
+        return False
+
+
+@pytest.mark.parametrize("is_closed", [True, False])
+def test_who_was_passed_over_while_it_looked_around(dead, is_closed) -> None:
+    """It closes what it began, or dies before it can; the restore that failed half-way meanwhile goes on (seed 10731)."""
+
+    async def scenario():
+        async with reborn(dead) as gym:
+            used = await die(gym, Life(before_step=steps.DISCARD))
+            async with gym.world(**GONE) as (world, wire):
+                other = find_unfinished(world).restore_facts().model_copy(update={"checkpoint_id": "restore-late"})
+                if is_closed:
+                    with pytest.raises(BusyError, match="was taken over while the restore was being prepared"):
+                        begin_transaction(replace(world, lock=PassedOver()), "restore", other, str(gym.checkpoint_dir))
+                else:
+                    world.journal.begin("restore", other.model_dump(mode="json"))
+                assert not ids(wire)
+                assert used == find_unfinished(world).restore_facts().checkpoint_id
+            result, wire = await attempt(gym)
+            return used, result, ids(wire), gym.is_released()
+
+    used, result, named, is_released = asyncio.run(scenario())
+
+    assert ("restored", used, {used}, True) == (result.outcome, result.checkpoint_id, named, is_released)

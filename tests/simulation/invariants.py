@@ -217,12 +217,13 @@ class Invariants:
             self.breach(f"5: {outcome}; {left.name} is unfinished")
 
     def unfinished(self) -> Transaction | None:
-        """The transaction that the journal shows unfinished; one that cannot be read counts as one."""
+        """The newest transaction that the journals show unfinished; one that cannot be read counts as one."""
         journal = FileJournal(self._machine.checkpoint_dir, SystemClock())
         for name in reversed(journal.transactions()):
             if name.endswith(HOLDING):
                 found = read_transaction(name, (item.record for item in journal.read(name)))
-                return found if found.finish is None else None
+                if found.finish is None:
+                    return found
         return None
 
     # --- at the end ----------------------------------------------------------------------------------------------------------
