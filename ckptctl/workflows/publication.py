@@ -28,6 +28,7 @@ from ckptctl.workflows.disorder import disorder_of
 from ckptctl.workflows.judging import judge_staged, require_valid
 from ckptctl.workflows.load_anchor import AnchorLoader
 from ckptctl.workflows.load_publications import CHECKSUMS_KEY
+from ckptctl.workflows.measure import Now, ask_file_system
 from ckptctl.workflows.ownership import demand_ownership
 from ckptctl.workflows.pins import load_pins
 from ckptctl.workflows.transaction import Action
@@ -156,11 +157,17 @@ async def _retain(work: Publication, _: Step) -> Mapping[str, Any]:
     """Move what is beyond `keep_latest_k` out of sight; a failure is told and left to the next run."""
     removed: list[str] = []
     try:
-        for item in (await asyncio.to_thread(_retention, work)).of("trash"):
+        going = (await asyncio.to_thread(_retention, work)).of("trash")
+        date_s = (
+            int(Now(work.world.clock.now_s(), ask_file_system(work.world, work.checkpoint_dir)).earliest_s)
+            if going
+            else 0
+        )
+        for item in going:
             demand_ownership(
                 work.world, work.checkpoint_dir, doing="older snapshots were moved", outcome="it does that"
             )
-            _move_to_trash(work, item.path)
+            _move_to_trash(work, item.path, date_s)
             removed.append(item.path)
     except CkptctlError as error:
         work.world.notice(f"older snapshots were not removed: {error.message}")
@@ -198,9 +205,9 @@ def _retention(work: Publication) -> GcPlan:
     return plan_gc(GcFacts(snapshots=tuple(item.model_copy(update={"disorder": disorder}) for item in facts)), policy)
 
 
-def _move_to_trash(work: Publication, path: str) -> None:
+def _move_to_trash(work: Publication, path: str, date_s: int) -> None:
     store = work.world.store
-    entry = trash_entry(int(work.world.clock.now_s()), work.anchor, path.rpartition("/")[2])
+    entry = trash_entry(date_s, work.anchor, path.rpartition("/")[2])
     store.make_directory(f"{work.checkpoint_dir}/{TRASH_FOLDER}")
     store.rename(f"{work.checkpoint_dir}/{path}", f"{work.checkpoint_dir}/{TRASH_FOLDER}/{entry}")
 

@@ -299,6 +299,32 @@ def test_retention_keeps_the_newest(tmp_path) -> None:
     assert [".bootstrap.snapshot_000001"] == ["." + name.split(".", 1)[1] for name in trash]
 
 
+def test_retention_on_a_host_whose_clock_is_behind(tmp_path) -> None:
+    """What it moves is dated by the file system: else the grace period would be over as soon as another host looks."""
+
+    class DayAhead:
+        def __init__(self, store) -> None:
+            self._store = store
+
+        def __getattr__(self, name):
+            return getattr(self._store, name)
+
+        def file_system_now_s(self, folder):
+            return self._store.file_system_now_s(folder) + 86_400
+
+    async def scenario(gym):
+        for _ in range(3):
+            async with gym.world() as (world, _):
+                await take_snapshot(
+                    replace(world, store=DayAhead(world.store)), gym.config, SnapshotRequest(force=True)
+                )
+        return [path.name for path in (gym.checkpoint_dir / ".ckptctl" / "trash").iterdir()]
+
+    [entry] = run(tmp_path, scenario)
+
+    assert int(entry.split(".")[0]) > time.time() + 80_000
+
+
 def test_retention_keeps_everything_where_one_was_renamed(tmp_path) -> None:
     """The highest number is not the newest: nothing goes on its word, and the warning says why; put right, retention goes on."""
 
