@@ -107,7 +107,7 @@ def load(settings: Settings) -> RunConfig:
         ConfigError: it cannot be used.
         UsageError: the answer would replace the token's file.
     """
-    real_path = os.path.realpath(settings.config) if settings.config else None
+    real_path = os.path.realpath(settings.config) if settings.config and os.path.exists(settings.config) else None  # noqa: PTH110 - str paths
     config = load_config(LocalStore(), settings.config, absolute("."), real_path=real_path)
     if not config.checkpoint_dir:
         raise ConfigError(

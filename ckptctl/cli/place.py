@@ -38,8 +38,9 @@ def demand_place(output: str, option: str = "--output") -> None:
     demand_outside(option, output, folder)
     if os.path.isfile(f"{folder}/{CLUSTER_RECORD}") or os.path.isfile(f"{folder}/../{CLUSTER_RECORD}"):  # noqa: PTH113 - str paths
         _demand_no_part_of_a_cluster(output, option)
-    if not os.path.isdir(folder):  # noqa: PTH112 - str paths
-        raise StorageError(operation="write", path=output, detail=f"there is no folder `{folder}`")
+    for place in (os.path.dirname(output) or ".", folder):  # noqa: PTH120 - the first as the system goes, `..` and all
+        if not os.path.isdir(place):  # noqa: PTH112 - str paths
+            raise StorageError(operation="write", path=output, detail=f"there is no folder `{place}`")
     if not os.access(folder, os.W_OK) and not os.access(output, os.W_OK):
         raise StorageError(operation="write", path=output, detail=f"the folder `{folder}` cannot be written to")
 

@@ -49,7 +49,7 @@ def absolute(path: str) -> str:
 
     Raises:
         UsageError: it is empty: most often a variable of a script that is not set, never the working directory.
-        NothingThereError: it is relative, and the working directory was deleted.
+        NothingThereError: a `..` follows what is no directory, or it is relative and the working directory was deleted.
     """
     if not path:
         raise UsageError(
@@ -74,10 +74,28 @@ def _as_the_system_goes(path: str) -> str:
         return path
     behind = len(names) - names[::-1].index("..")
     turn = "/".join(names[:behind])
+    if not path.startswith("/"):
+        os.getcwd()  # noqa: PTH109 - one that was deleted is the reason for all that follows
+    _demand_way(path, turn)
     real = os.path.realpath(turn)
     if real == os.path.realpath(os.path.abspath(turn)):  # noqa: PTH100 - paths are str behind the ports
         return path
     return os.path.join(real, *names[behind:])  # noqa: PTH118 - paths are str behind the ports
+
+
+def _demand_way(path: str, turn: str) -> None:
+    """Every `..` of `turn`, the beginning of `path`, goes up from a directory that is there. Raises NothingThereError."""
+    try:
+        os.stat(turn)  # noqa: PTH116 - paths are str behind the ports
+    except (FileNotFoundError, NotADirectoryError) as error:
+        what = "is no directory" if isinstance(error, NotADirectoryError) else "is not there"
+        ways = ["/".join(turn.split("/")[:end]) for end, name in enumerate(turn.split("/")) if name == ".." and end]
+        first = next((way for way in ways if way and not os.path.isdir(way)), turn)  # noqa: PTH112 - as above
+        raise NothingThereError(
+            f"no such path: `{safe(path)}`, since `{safe(first)}` {what}", hint="`..` leads up from a directory only"
+        ) from None
+    except OSError:
+        return  # whoever uses the path says why it cannot
 
 
 def find_targets(reader: SnapshotReader, path: str) -> tuple[Target, ...]:

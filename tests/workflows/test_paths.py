@@ -14,13 +14,14 @@ from ckptctl.cli.offline import is_same_directory
 from ckptctl.domain.restore import RestoreRequest
 from ckptctl.domain.retention import GcRequest
 from ckptctl.domain.transaction import PublishRequest, SnapshotRequest
-from ckptctl.errors import ConfigError, RefusedError
+from ckptctl.errors import ConfigError, NothingThereError, RefusedError
 from ckptctl.workflows.gc import run_gc
 from ckptctl.workflows.load_config import load_config, require_checkpoint_dir
 from ckptctl.workflows.publish import finish_publish
 from ckptctl.workflows.restore import restore
 from ckptctl.workflows.snapshot import take_snapshot
 from ckptctl.workflows.targets import absolute
+from tests.command_line import run as run_command
 from tests.fakes.simulated_gym import simulated
 from tests.workflows.test_publish import run
 
@@ -131,13 +132,46 @@ def linked(tmp_path, monkeypatch):
         ("run/../link", "here/link"),
         ("../here/./run/", "here/run"),
         ("link", "here/link"),
-        ("missing/../run", "here/run"),
     ],
 )
 def test_two_dots_after_a_link_are_those_of_the_system(linked, given, meant) -> None:
     """The folder that `ls` would show, not the one that the text suggests; the target itself is never followed."""
     assert str(linked / meant) == absolute(given)
     assert str(linked / meant) == absolute(f"{linked}/here/{given}")
+
+
+@pytest.mark.parametrize(
+    ("given", "first", "what"),
+    [
+        ("missing/../run", "missing", "is not there"),
+        ("run/missing/../../run", "run/missing", "is not there"),
+        ("run/../missing/../missing", "run/../missing", "is not there"),
+        ("file/../run", "file", "is no directory"),
+        ("lost/..", "lost", "is not there"),
+    ],
+)
+def test_two_dots_lead_up_from_a_directory_only(linked, given, first, what) -> None:
+    """As the system has it: a folder with a typing error in it is not folded away, and nothing else is found instead."""
+    (linked / "here/file").write_bytes(b"")
+    (linked / "here/lost").symlink_to("nowhere")
+    for path, told in ((given, first), (f"{linked}/here/{given}", f"{linked}/here/{first}")):
+        with pytest.raises(NothingThereError) as missing:
+            absolute(path)
+        assert f"no such path: `{path}`, since `{told}` {what}" == missing.value.message
+        assert not os.path.exists(path)
+
+
+def test_two_dots_of_every_path_of_a_command(linked) -> None:
+    """The configuration, the answer and the target; none is read or written somewhere else."""
+    (linked / "here/run.yaml").write_text("checkpointing: {checkpoint_dir: run}\n")
+    config = run_command("restore", "--select", "--config", "missing/../run.yaml", folder=linked / "here")
+    answer = run_command("validate", "run", "--output", "missing/../answer", folder=linked / "here")
+    target = run_command("validate", "missing/../run", folder=linked / "here")
+
+    assert (2, 32, 3) == (config.status, answer.status, target.status)
+    assert "does not exist" in config.stderr
+    assert "there is no folder `missing/..`" in answer.stderr
+    assert not (linked / "here/answer").exists()
 
 
 def test_names_stay_as_given_where_the_text_is_right(linked) -> None:
