@@ -5,7 +5,8 @@ Batched per agent, agents side by side, echo compared exactly (invariant 87), th
 agent that refuses a batch because it does not know a receipt (its process restarted) is asked which results it holds:
 those are delivered, of the others one batch at most is tried again. An agent that does not say gets the batch in
 halves until the unknown ones stand alone. Whatever stays unknown the controller settles if ledger or replay metadata
-own it. One that nobody owns cannot be resolved and stops the snapshot.
+own it, and if the agent says that it does not hold the result: one that is settled is never delivered again, and would
+block every later prepare of an agent that holds it. One that nobody owns cannot be resolved and stops the snapshot.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from functools import partial
 
 from ckptctl.domain.controller import Acknowledgement
 from ckptctl.domain.evidence import LiveFacts
-from ckptctl.domain.participant import CompletionReceipt
+from ckptctl.domain.participant import AgentStatus, CompletionReceipt, Execution
 from ckptctl.domain.topology import Topology
 from ckptctl.errors import AcknowledgementRefusedError, CkptctlError, DeadlineError, MalformedReplyError
 from ckptctl.workflows.judging import ACKNOWLEDGEMENT_ECHO, judge_live
@@ -28,6 +29,8 @@ BATCH = 1000
 """Receipts per request and acknowledgements per page."""
 OPERATION = "acknowledge-completed"
 Receipts = tuple[CompletionReceipt, ...]
+Pair = tuple[str, int]
+"""A rollout and the index of its attempt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +38,10 @@ class _Parts:
     """A refused batch, taken apart."""
 
     to_deliver: tuple[Receipts, ...]
+    absent: Receipts
+    """Results that the agent says it does not hold; it may remember some of them as acknowledged."""
     unknown: Receipts
+    """Those of them that are not worth trying again."""
 
 
 class Outbox:
@@ -106,6 +112,7 @@ class Outbox:
         accepted: list[CompletionReceipt] = []
         unknown: list[CompletionReceipt] = []
         waiting = [(receipts[start : start + BATCH], False) for start in range(0, len(receipts), BATCH)]
+        absent: set[Pair] = set()
         why = ""
         while waiting:
             batch, is_part = waiting.pop(0)
@@ -123,30 +130,56 @@ class Outbox:
                 else:
                     waiting[:0] = [(part, True) for part in parts.to_deliver]
                     unknown += parts.unknown
+                    absent.update(map(_pair, parts.absent))
             else:
                 accepted += batch
         if unknown:
+            doubtful = tuple(item for item in unknown if _pair(item) not in absent)
+            if doubtful:
+                await self._demand_forgotten(server, doubtful, deadline_ts, why)
             await self._settle(agent, tuple(unknown), deadline_ts, why)
         return tuple(accepted)
 
     async def _told_apart(self, server: str, batch: Receipts, deadline_ts: float) -> _Parts | None:
         """What a refused batch consists of, by the agent's own account; None when it gives none that can be used."""
         try:
-            call = partial(self._world.participants.agent_status, server, self._checkpoint_id)
-            status = await ask(self._world, deadline_ts, call)
+            status = await self._status(server, deadline_ts)
         except CkptctlError:
             return None
-        held = {(item.rollout_id, item.attempt_index) for item in status.completed_unacknowledged_attempts}
-        if len(held) != status.completed_unacknowledged:
+        held = _held_by(status)
+        if held is None:
             return None
-        known = tuple(item for item in batch if (item.rollout_id, item.attempt_index) in held)
-        others = tuple(item for item in batch if (item.rollout_id, item.attempt_index) not in held)
+        known = tuple(item for item in batch if _pair(item) in held)
+        others = tuple(item for item in batch if _pair(item) not in held)
         if known == batch:
             return None  # one of them differs from what the agent holds
         # What it remembers as acknowledged it accepts again; a process that acknowledged nothing can only refuse.
         is_worth_trying = status.acknowledged_completed > 0
         delivered = (known, others) if is_worth_trying else (known,)
-        return _Parts(tuple(part for part in delivered if part), () if is_worth_trying else others)
+        return _Parts(tuple(part for part in delivered if part), others, () if is_worth_trying else others)
+
+    async def _demand_forgotten(self, server: str, refused: Receipts, deadline_ts: float, why: str) -> None:
+        """Raise AcknowledgementRefusedError unless the agent holds none of the results whose receipts it refuses."""
+        held = _held_by(await self._status(server, deadline_ts))
+        if held is None:
+            what, how = refused[0], "does not tell which results it holds"
+        else:
+            contested = [item for item in refused if _pair(item) in held]
+            if not contested:
+                return
+            what, how = contested[0], "holds that result"
+        raise AcknowledgementRefusedError(
+            server=server,
+            operation=OPERATION,
+            status=409,
+            server_code="contested",
+            detail=f"it refuses the receipt of {what.rollout_id} attempt {what.attempt_index} ({why}) and {how}",
+            hint="try again; if it stays, compare its `completion-receipt` of that attempt with the controller's",
+        )
+
+    async def _status(self, server: str, deadline_ts: float) -> AgentStatus:
+        call = partial(self._world.participants.agent_status, server, self._checkpoint_id)
+        return await ask(self._world, deadline_ts, call)
 
     async def _acknowledge(self, server: str, batch: Receipts, deadline_ts: float) -> None:
         reply = await ask(self._world, deadline_ts, partial(self._world.participants.agent_acknowledge, server, batch))
@@ -179,3 +212,13 @@ class Outbox:
             self._world.notice(
                 f"{len(reply.settled)} acknowledgements that `{agent}` no longer knows were settled: their results are kept"
             )
+
+
+def _pair(item: CompletionReceipt | Execution) -> Pair:
+    return item.rollout_id, item.attempt_index
+
+
+def _held_by(status: AgentStatus) -> set[Pair] | None:
+    """The pairs whose results an agent still holds; None when it counts others than it lists."""
+    held = set(map(_pair, status.completed_unacknowledged_attempts))
+    return held if len(held) == status.completed_unacknowledged else None

@@ -9,7 +9,13 @@ import pytest
 from ckptctl.domain.controller import Acknowledgement, AcknowledgementsReply, ConfirmReply, SettleReply
 from ckptctl.domain.participant import AcknowledgeReply, AgentStatus, CompletionReceipt
 from ckptctl.domain.topology import topology_of
-from ckptctl.errors import AcknowledgementRefusedError, MalformedReplyError, TimedOutError, UnreachableError
+from ckptctl.errors import (
+    AcknowledgementRefusedError,
+    CkptctlError,
+    MalformedReplyError,
+    TimedOutError,
+    UnreachableError,
+)
 from ckptctl.workflows.acknowledgements import Outbox
 from tests.fakes.fixed_clock import START_S
 from tests.fakes.small_world import a_world
@@ -163,19 +169,31 @@ def test_what_an_agent_remembers_as_acknowledged_is_delivered_again() -> None:
 
 @pytest.mark.parametrize(
     "status",
-    [None, {"completed_unacknowledged": 9}, {"completed_unacknowledged_attempts": [], "completed_unacknowledged": 4}],
-    ids=["no status", "a count without a list", "a list that is not counted"],
+    [{"completed_unacknowledged": 9}, {"completed_unacknowledged_attempts": [], "completed_unacknowledged": 4}, None],
+    ids=["a count without a list", "a list that is not counted", "no status"],
 )
 def test_an_agent_that_does_not_say_what_it_holds(status) -> None:
-    """The batch is halved until the unknown ones stand alone."""
+    """The batch is halved until the unknown ones stand alone. They are not settled: it may hold their results after all."""
     servers = Servers({"a": ["x1", "x2", "x3", "x4"]}, forgotten={"x3"}, owned={"x3"})
     servers.status = status
-    notices: list[str] = []
-    drain(servers, notices)
+    with pytest.raises(CkptctlError, match="does not tell which results it holds|cannot be reached"):
+        drain(servers)
 
-    assert [] == servers.owed
     assert [4, 2, 2, 1, 1] == [count for _, count in servers.requests if count]
-    assert ["1 acknowledgements that `a` no longer knows were settled: their results are kept"] == notices
+    assert "x3" in {item.receipt.rollout_id for item in servers.owed}
+
+
+def test_a_result_that_its_agent_holds_is_not_settled() -> None:
+    """It refuses the receipt and lists the result: settled, it would block every later prepare (seed 11403)."""
+    servers = Servers({"a": ["x1", "x2"]}, forgotten={"x2"}, owned={"x2"})
+    held = [receipt("x2").model_dump(include={"rollout_id", "attempt_index"})]
+    servers.status = {"completed_unacknowledged": 1, "completed_unacknowledged_attempts": held}
+    with pytest.raises(
+        AcknowledgementRefusedError, match="refuses the receipt of x2 attempt 0 .* and holds that result"
+    ):
+        drain(servers)
+
+    assert "x2" in {item.receipt.rollout_id for item in servers.owed}
 
 
 def test_what_nobody_owns_cannot_be_resolved() -> None:
