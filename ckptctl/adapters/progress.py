@@ -26,6 +26,8 @@ class TextSink(Protocol):
 
 
 _TERMINAL_INTERVAL_S = 0.2
+_LEAST_NAME = 10
+"""Columns that the name of a phase gets at least; what the amounts say last goes first."""
 _LOG_INTERVAL_S = 30.0
 _RATE_AFTER_S = 1.0
 """A rate over less than that says nothing."""
@@ -91,7 +93,10 @@ class StreamProgress:
         if self._columns is None:
             self._write(f"{self._told()}{amounts}\n")
         else:
-            self._write(f"{OVERWRITE}{self._told(self._columns() - 1 - len(amounts))}{amounts}")
+            room = self._columns() - 1
+            while len(amounts) > max(0, room - _LEAST_NAME) and amounts:  # a line that wraps could not be written over
+                amounts = amounts.rpartition(", ")[0] or amounts.rpartition(" of ")[0]
+            self._write(f"{OVERWRITE}{self._told(room - len(amounts))}{amounts}")
 
     def _told(self, room: int | None = None) -> str:
         """Phase and what it is about; where there is little room the beginning of the latter goes."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import re
 
+import pytest
+
 from ckptctl.adapters.progress import StreamProgress
 from ckptctl.adapters.reported_store import ByteCount, ReportedStore
 from ckptctl.domain.checksums import FileWork
@@ -109,11 +111,28 @@ def test_the_moving_line_fits_the_terminal() -> None:
 
             for line in lines:
                 assert "\n" not in line
-                assert sum(1 if character.isascii() else 2 for character in line) < max(
-                    width, len(": 1 of 4 files (25 %)") + 1
-                )
-            assert lines[-1].endswith(": 1 of 4 files (25 %)")
+                assert sum(1 if character.isascii() else 2 for character in line) < width
+            assert lines[-1].endswith(": 1 of 4 files (25 %)" if width > 10 else "validate:")
     assert "...long/snapshot_000001: 1" in a_shortened_line()
+
+
+@pytest.mark.parametrize(
+    ("width", "told"),
+    [
+        (80, "validate: 1.0 GiB of 2.0 GiB (50 %), 512 MiB/s, 2 s left"),
+        (56, "validate: 1.0 GiB of 2.0 GiB (50 %), 512 MiB/s"),
+        (40, "validate: 1.0 GiB of 2.0 GiB (50 %)"),
+        (25, "validate: 1.0 GiB"),
+    ],
+)
+def test_amounts_that_there_is_no_room_for_are_left_out(width, told) -> None:
+    """The last first: a line that the terminal wraps would stay where it is, again and again."""
+    stream, clock, progress = a_progress(width=width)
+    progress.phase("validate")
+    clock.value_s += 2
+    progress.advance(1 << 30, 2 << 30, "bytes")
+
+    assert told == stream.getvalue().split("\r\x1b[K")[-1]
 
 
 def a_shortened_line() -> str:
