@@ -1,6 +1,7 @@
 """The watchdog of a hook: starts its work, waits as long as it may take and no longer, and ends with 0.
 
-After its start it touches no file system; what it says to Slurm (the lines of a TaskProlog) comes from the worker. A
+After its start it touches no file system; what it says to Slurm (the lines of a TaskProlog; of another hook, on stderr, why
+nothing was recorded) comes from the worker. A
 TaskProlog's stderr goes through the pipe that Slurm parses for `export`, so nothing may be written there: not even a
 traceback of ours.
 """
@@ -37,9 +38,9 @@ def _watch(words: list[str]) -> None:
     environment = dict(os.environ)
     begin = work.prepare_task if settings.hook == "task-prolog" else work.watch_job
     answer = children.ask(lambda: begin(settings, environment, began_s), began_s + settings.deadline_s + RECORDING_S)
-    if settings.hook == "task-prolog":
-        with open(1, "wb", closefd=False) as protocol:
-            protocol.write(answer.data)
+    stream = 1 if settings.hook == "task-prolog" else 2  # the protocol's lines, or a complaint for the log of slurmd
+    with open(stream, "wb", closefd=False) as told:
+        told.write(answer.data)
 
 
 def _open_streams(*, is_silent: bool) -> None:

@@ -21,14 +21,18 @@ STEP_VARIABLE = "SLURM_STEP_ID"
 
 
 def watch_job(settings: Settings, environment: dict[str, str], began_s: float) -> None:
-    """Prolog and Epilog: judge what lies in the job's checkpoint directory, and record it. Jobs without one leave no trace."""
+    """Prolog and Epilog: judge what lies in the job's checkpoint directory, and record it. Jobs without one leave no trace.
+
+    What could not be recorded is said to the watchdog: there is no one to tell but the log of slurmd.
+    """
     comment_path = place.from_comment(environment.get("SLURM_JOB_COMMENT", ""))
     work_dir = environment.get("SLURM_JOB_WORK_DIR", "")
     if not comment_path and not work_dir.startswith("/"):
         return
     found = _judge_job(settings, environment, comment_path, work_dir, began_s)
-    if found is not None:
-        _record(settings, environment, found, began_s)
+    complaint = "" if found is None else _record(settings, environment, found, began_s)
+    if complaint:
+        reader.say(f"ckptctl hook: {complaint}")
 
 
 def prepare_task(settings: Settings, environment: dict[str, str], began_s: float) -> None:
@@ -144,7 +148,8 @@ def _judged(settings: Settings, answer: children.Answer) -> Verdict:
     return found
 
 
-def _record(settings: Settings, environment: dict[str, str], found: Verdict, began_s: float) -> None:
+def _record(settings: Settings, environment: dict[str, str], found: Verdict, began_s: float) -> str:
+    """Write it down; what went wrong with that, empty when nothing did."""
     found.seconds = time.monotonic() - began_s
     if settings.complaints:
         found.reason = "; ".join([*filter(None, [found.reason]), *settings.complaints])
@@ -152,6 +157,5 @@ def _record(settings: Settings, environment: dict[str, str], found: Verdict, beg
         record.write_verdict(settings, environment, found)
         record.write_metrics(settings, found)
     except OSError as error:
-        # There is no one to tell but the log of slurmd, which shows it where a site keeps it.
-        with open(2, "w", encoding="utf-8", errors="backslashreplace", closefd=False) as complaint:
-            complaint.write(f"ckptctl hook: the verdict was not written: {error}\n")
+        return f"the verdict was not written: {error}"
+    return ""

@@ -145,11 +145,14 @@ def test_what_hangs_is_given_up_in_time(node):
 
 
 def test_a_hook_that_cannot_write_ends_with_0(node):
-    """Nor does a wrong option stop it."""
-    (node.folder / "file").touch()
-    ran = node.run("prolog", "--state-dir", "/dev/null", "--bogus", SLURM_JOB_COMMENT=f"ckpt={SAMPLES / 'turn'}")
+    """Nor does a wrong option stop it. The log of slurmd is told; not so a TaskProlog, whose stderr is Slurm's protocol too."""
+    words = ("--state-dir", "/dev/null", "--bogus")
+    ran = node.run("prolog", *words, SLURM_JOB_COMMENT=f"ckpt={SAMPLES / 'turn'}")
+    task = node.run("task-prolog", *words, CKPTCTL_CHECKPOINT_DIR=str(SAMPLES / "turn"))
 
-    assert (0, b"") == (ran.returncode, ran.stdout)
+    assert (0, b"", 0, b"") == (ran.returncode, ran.stdout, task.returncode, task.stderr)
+    assert ran.stderr.startswith(b"ckptctl hook: the verdict was not written: ")
+    assert 1 == task.stdout.count(b"\n")
 
 
 def test_another_users_hook_refuses_to_look():
