@@ -4,7 +4,7 @@ All stages are tried in order whatever becomes of the one before; within a stage
 failing call, refusals included, is repeated at least twice; one to a server that is still preparing until it has
 ended or the deadline passed. Only a well-formed reply to that very request counts as released, with one exception,
 for a transaction that an earlier process left: a server that refuses to resume and shows itself idle, under no id, is
-another process than the one that was paused.
+another process than the one that was paused. One that has no such route at all is another server, and tells nothing of it.
 
 Admission is opened only after everybody was released. What could not be released is returned, never raised: what that
 means differs between an abort and a published snapshot.
@@ -21,7 +21,7 @@ from typing import Any, Literal
 from ckptctl.domain.controller import OpenReply, Outcome, Redispatch
 from ckptctl.domain.participant import ResumeReply
 from ckptctl.domain.plan import Plan, Step
-from ckptctl.errors import CkptctlError, ServerRefusedError, TimedOutError, UsageError
+from ckptctl.errors import CkptctlError, RouteMissingError, ServerRefusedError, TimedOutError, UsageError
 from ckptctl.planning import snapshot as steps
 from ckptctl.workflows.transaction import Recorder
 from ckptctl.workflows.waiting import Pauses
@@ -67,10 +67,7 @@ class Release:
 
     def told(self) -> str:
         """What could not be released, and why, in one line; most errors name the server themselves."""
-        return "; ".join(
-            error.message if f"`{server}`" in error.message else f"`{server}`: {error.message}"
-            for server, error in sorted(self.failures.items())
-        )
+        return "; ".join(_told(server, error) for server, error in sorted(self.failures.items()))
 
     async def _act(self, step: Step) -> Mapping[str, Any]:
         if step.name == steps.REMOVE_STAGED:
@@ -117,7 +114,7 @@ class Release:
         """What stands behind a failed call: a prepare or a request that may still end, another process, or neither."""
         if isinstance(error, TimedOutError):
             return "busy"
-        if step == steps.OPEN or not isinstance(error, ServerRefusedError):
+        if step == steps.OPEN or not isinstance(error, ServerRefusedError) or isinstance(error, RouteMissingError):
             return "held"
         phase = await self._phase(server)
         if phase == ("idle", None) and self.left_by_instance is not None:
@@ -177,3 +174,9 @@ class Release:
             self.world.notice(f"the staged directory was not removed: {error.message}; the next snapshot removes it")
             return {"kept": True}
         return {}
+
+
+def _told(server: str, error: CkptctlError) -> str:
+    text = error.message if f"`{server}`" in error.message else f"`{server}`: {error.message}"
+    # What a server without the route seems to be is no advice for later, but what is to be mended.
+    return f"{text} ({error.hint})" if isinstance(error, RouteMissingError) and error.hint else text

@@ -8,7 +8,13 @@ import pytest
 
 from ckptctl.domain.controller import OpenReply
 from ckptctl.domain.participant import ResumeReply
-from ckptctl.errors import InvalidPhaseError, ResourcesCheckpointError, TimedOutError, UnreachableError
+from ckptctl.errors import (
+    InvalidPhaseError,
+    ResourcesCheckpointError,
+    RouteMissingError,
+    TimedOutError,
+    UnreachableError,
+)
 from ckptctl.planning import snapshot as steps
 from ckptctl.workflows.release import Release
 from ckptctl.workflows.transaction import Recorder
@@ -179,6 +185,17 @@ def test_an_idle_server_that_refuses_counts_only_when_somebody_else_paused_it() 
 
     assert ["tools"] == list(own.failures)
     assert {} == recovered.failures
+
+
+def test_an_idle_server_without_the_route_is_not_the_one_that_was_paused() -> None:
+    """The url of another server: nobody knows what became of the paused one, so nobody is said to be released."""
+    error = RouteMissingError(
+        server="tools", operation="resume", status=404, server_code="404", detail="none", hint="that server is an agent"
+    )
+    work, _, _ = release(Servers(tools=[error]), left_by_instance="i-1")
+
+    assert {"tools": error} == work.failures
+    assert work.told().endswith("none (that server is an agent)")
 
 
 def test_a_controller_that_is_another_process_is_not_opened() -> None:
