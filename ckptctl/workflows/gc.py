@@ -10,7 +10,6 @@ What may go is `planning.gc`'s decision. Unfinished transactions are left to the
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,13 +17,14 @@ from ckptctl import __version__
 from ckptctl.domain.config import RunConfig
 from ckptctl.domain.evidence import LiveFacts
 from ckptctl.domain.ids import BOOTSTRAP_FOLDER
-from ckptctl.domain.retention import TRASH_FOLDER, GcPlan, GcPolicy, GcRequest, GcResult, snapshot_path
+from ckptctl.domain.retention import GcPlan, GcPolicy, GcRequest, GcResult, snapshot_path
 from ckptctl.errors import ConfigError, RefusedError, StorageError, UsageError
 from ckptctl.planning.gc import is_superseded, plan_gc
 from ckptctl.ports import JournalWriter
 from ckptctl.workflows.gc_archive import Archive, Packer, require_archive
 from ckptctl.workflows.gc_execute import Collector
 from ckptctl.workflows.gc_facts import Observed, observe, require_checkpoint_dir
+from ckptctl.workflows.gc_room import leave_room, take_lock
 from ckptctl.workflows.gc_single import pin, undelete, unpin
 from ckptctl.workflows.judging import RETENTION, judge_live
 from ckptctl.workflows.world import World, with_warnings
@@ -56,28 +56,12 @@ def run_gc(
     if request.dry_run:
         return _dry_run(world, checkpoint_dir, request, config, packer)
     world, warnings = with_warnings(world)
-    _lock(world, checkpoint_dir, break_lock=request.break_lock)
+    take_lock(world, checkpoint_dir, break_lock=request.break_lock)
     try:
         result = _change(world, checkpoint_dir, request, config, packer)
     finally:
         world.lock.release()
     return result.model_copy(update={"warnings": (*result.warnings, *warnings)})
-
-
-def _lock(world: World, checkpoint_dir: str, *, break_lock: bool) -> None:
-    """Take the lock. A disk that is full to the last block has no room for it: then somebody must make some by hand."""
-    try:
-        world.lock.acquire(break_lock=break_lock)
-    except StorageError as error:
-        if not isinstance(error.__cause__, OSError) or error.__cause__.errno not in {errno.ENOSPC, errno.EDQUOT}:
-            raise
-        raise StorageError(
-            operation=error.operation,
-            path=error.path,
-            detail=f"{error.detail}, not even for a lock of some hundred bytes",
-            hint="move any file away for a moment, or delete an entry that you do not want back of "
-            f"`{checkpoint_dir}/{TRASH_FOLDER}`; then run the same command again",
-        ) from error.__cause__
 
 
 def _change(
@@ -173,6 +157,7 @@ def _collect(
     collector = Collector(world, checkpoint_dir, plan, observed, writer, packer)
     items = collector.run()
     collector.finish()
+    leave_room(world, checkpoint_dir)
     return GcResult(
         outcome="collected" if going else "nothing_to_do",
         checkpoint_dir=checkpoint_dir,

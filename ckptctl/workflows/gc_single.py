@@ -135,7 +135,7 @@ def _require_snapshot(world: World, checkpoint_dir: str, text: str) -> str:
             raise UsageError(f"`{safe(text)}` does not lie in `{safe(checkpoint_dir)}`", hint=hint)
         path = path[len(checkpoint_dir) + 1 :]
     else:
-        full = absolute(path)
+        full = _from_here(path)
         path = full[len(checkpoint_dir) + 1 :] if full.startswith(f"{checkpoint_dir}/") else path
     parts = [part for part in path.split("/") if part not in {"", "."}]
     if len(parts) == 3 and parts[1] == SNAPSHOTS_FOLDER:
@@ -154,6 +154,14 @@ def _require_snapshot(world: World, checkpoint_dir: str, text: str) -> str:
             raise UsageError(f"`{parts[0]}` may be any of {told}", hint="give the anchor too")
         raise NothingThereError(f"no anchor has a snapshot `{parts[0]}`", hint=hint)
     raise UsageError(f"`{safe(text)}` is no snapshot of `{safe(checkpoint_dir)}`", hint=hint)
+
+
+def _from_here(path: str) -> str:
+    """The path as one below the working directory; as it is where it leads nowhere from there."""
+    try:
+        return absolute(path)
+    except NothingThereError:
+        return path
 
 
 def _is_there(world: World, checkpoint_dir: str, path: str) -> bool:

@@ -185,23 +185,50 @@ def test_what_counts_as_valid_is_a_wish(tmp_path, level, stays) -> None:
     assert (["step_3.snapshot_000002"] if level == "standard" else []) == trash(root)
 
 
+class NoRoom:
+    """A lock for which there is no room while that file is there (None: at no time)."""
+
+    def __init__(self, lock, number: int, room=None) -> None:
+        self._lock, self._number, self._room = lock, number, room
+
+    def __getattr__(self, name):
+        return getattr(self._lock, name)
+
+    def acquire(self, *, break_lock: bool) -> None:
+        if self._room is None or self._room.exists():
+            error = OSError(self._number, os.strerror(self._number))
+            raise durable.storage_error("create", "lock", error) from error
+        self._lock.acquire(break_lock=break_lock)
+
+
+@pytest.mark.parametrize("has_room", [False, True])
 @pytest.mark.parametrize(("number", "is_full"), [(errno.ENOSPC, True), (errno.EDQUOT, True), (errno.EACCES, False)])
-def test_a_disk_without_room_for_the_lock(tmp_path, number, is_full) -> None:
-    """Who comes to make room is told how to begin; any other failure is told as it is."""
+def test_a_disk_without_room_for_the_lock(tmp_path, number, is_full, has_room) -> None:
+    """Who comes to make room is told how to begin; any other failure is told as it is, and costs no room."""
     root = a_run(tmp_path, step_3=3)
+    if has_room:
+        gc(root)
     world = offline_world(root)
-
-    class NoRoom:
-        def acquire(self, *, break_lock: bool) -> None:
-            raise durable.storage_error("create", "lock", OSError(number, os.strerror(number))) from OSError(
-                number, "x"
-            )
-
     with pytest.raises(StorageError, match=os.strerror(number)) as caught:
-        run_gc(replace(world, lock=NoRoom()), str(root), GcRequest(keep=1))
+        run_gc(replace(world, lock=NoRoom(world.lock, number)), str(root), GcRequest(keep=1))
 
     assert is_full == (f"`{root}/.ckptctl/trash`" in (caught.value.hint or ""))
-    assert 3 == len(names(root))
+    assert (has_room and not is_full) == (root / ".ckptctl/room").exists()
+    assert (2 if has_room else 3) == len(names(root))
+
+
+def test_the_room_that_was_left(tmp_path) -> None:
+    """A full disk is collected in the room that the run before has left, and the next one finds room again."""
+    root = a_run(tmp_path, step_3=4)
+    gc(root)
+    room, world, notices = root / ".ckptctl/room", offline_world(root), []
+    assert 64 << 10 == room.stat().st_size
+    world = replace(world, lock=NoRoom(world.lock, errno.ENOSPC, room), notice=notices.append)
+    result = run_gc(world, str(root), GcRequest(keep=1))
+
+    assert ["snapshot_000004"] == names(root)
+    assert any("the disk is full" in notice for notice in (*notices, *result.warnings))
+    assert room.exists()
 
 
 def test_more_valid_copies_on_request(tmp_path) -> None:
