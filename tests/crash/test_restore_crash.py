@@ -284,7 +284,7 @@ def test_a_restore_that_cannot_go_on_now(dead) -> None:
 
     found = asyncio.run(scenario())
     words = {
-        "unreachable": "cannot go on: `counter` cannot be reached",
+        "unreachable": "cannot go on: `counter` (https://counter) cannot be reached",
         "exchanged": "is not the one that restore",
         "damaged": "is invalid: ",
         "configured": "the configured servers are not those that it began with",
@@ -338,7 +338,7 @@ def test_a_server_that_died_in_a_restore(dead, step, server, is_alone_enough) ->
 
     refused, then = asyncio.run(scenario())
 
-    assert (24, True) == (refused.exit_code, f"`{server}` cannot be reached" in refused.message)
+    assert (24, True) == (refused.exit_code, f"`{server}` (https://{server}) cannot be reached" in refused.message)
     assert f"`{server}`" not in refused.message.partition("admission closed:")[2]
     assert f"if `{server}` still runs, run `ckptctl restore` again once it answers" in refused.hint
     alone = f"start `{server}` alone again, as a fresh (empty) one"
