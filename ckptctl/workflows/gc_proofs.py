@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ckptctl.domain.checksums import FileDigest, FileWork
 from ckptctl.domain.evidence import TreeEntry
@@ -90,7 +90,9 @@ def prove(world: World, checkpoint_dir: str, facts: GcFacts, policy: GcPolicy, l
             is_valid, doubt = (
                 _verdict(world, place, loader, policy.level)
                 if isinstance(item, SnapshotFacts)
-                else _verdict_in_trash(world, place, f"{checkpoint_dir}/{TRASH_FOLDER}/{item.entry}", policy.level)
+                else _verdict_in_trash(
+                    world, place, f"{checkpoint_dir}/{TRASH_FOLDER}/{item.entry}", loader, policy.level
+                )
             )
             known = {"is_valid": is_valid, "doubt": doubt}
             if isinstance(item, SnapshotFacts):
@@ -119,9 +121,12 @@ def _verdict(world: World, path: str, loader: AnchorLoader, level: ProofLevel) -
     return is_valid, doubt
 
 
-def _verdict_in_trash(world: World, place: str, path: str, level: ProofLevel) -> tuple[bool | None, str | None]:
+def _verdict_in_trash(
+    world: World, place: str, path: str, loader: AnchorLoader, level: ProofLevel
+) -> tuple[bool | None, str | None]:
+    """Beside the anchors as they were read already; of the snapshot itself nothing was, and nothing is kept for the next one."""
     reader = InItsPlace(world.store, place, path)
-    return _judged(world, place, AnchorLoader(reader, world.limits, world.room), level)
+    return _judged(world, place, replace(loader, reader=reader, readings={}, _digests={}), level)
 
 
 def _judged(world: World, path: str, loader: AnchorLoader, level: ProofLevel) -> tuple[bool | None, str | None]:
