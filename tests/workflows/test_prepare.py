@@ -98,7 +98,7 @@ def run(name: str, server: Server, *, outbox=None, seconds: float = 30.0, action
     begun = SimpleNamespace(
         checkpoint_id="ck-1", staged_path="/x", topology=SimpleNamespace(agents=(), models=(), resources=())
     )
-    attempt = Attempt(a_world(participants=server, clock=clock), begun, deadline_ts=START_S + seconds)
+    attempt = Attempt(a_world(participants=server, clock=clock), begun, deadline_ts=START_S + seconds, within_s=seconds)
     made = actions(attempt, outbox or Outbox()) if actions is prepare_actions else actions(attempt)
     asyncio.run(made[name](Step(number="4", name=name, targets=("s",), undo="nothing")))
     return attempt, clock
@@ -127,7 +127,7 @@ def test_pauses_stay_below_two_seconds_and_end_with_the_deadline() -> None:
     server = Server(incomplete())
     with pytest.raises(
         TimedOutError,
-        match=r"deadline of 0 s passed while waiting for `s` \(agent-checkpoint/prepare\): it last answered .*: not yet",
+        match=r"deadline of 60 s passed while waiting for `s` \(agent-checkpoint/prepare\): it last answered .*: not yet",
     ):
         run(steps.PREPARE_AGENTS, server, seconds=60.0)
 
@@ -181,10 +181,10 @@ def test_a_model_that_is_not_quiescent_is_asked_for_its_status_and_then_again() 
     topology = SimpleNamespace(agents=(), models=(MODEL,), resources=())
     server = Server(busy, "status", busy, "status", model_reply())
     begun = SimpleNamespace(checkpoint_id="ck-1", staged_path="/x", topology=topology)
-    attempt = Attempt(a_world(participants=server, clock=FixedClock()), begun, deadline_ts=START_S + 30)
+    attempt = Attempt(a_world(participants=server, clock=FixedClock()), begun, deadline_ts=START_S + 30, within_s=30)
     asyncio.run(commit_actions(attempt)[steps.COMMIT_MODELS](Step(number="5", name="x", undo="nothing")))
 
     assert (5, {MODEL: model_reply()}) == (server.calls, attempt.committed)
     attempt.world.participants.answers = [busy, "status"] * 100
-    with pytest.raises(TimedOutError, match="deadline of 0 s passed while waiting for `policy` .*: 1 call"):
+    with pytest.raises(TimedOutError, match="deadline of 30 s passed while waiting for `policy` .*: 1 call"):
         asyncio.run(commit_actions(attempt)[steps.COMMIT_MODELS](Step(number="5", name="x", undo="nothing")))
