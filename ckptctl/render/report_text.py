@@ -19,11 +19,11 @@ from ckptctl.render.report_words import (
     VERDICT_STYLE,
     FindingGroup,
     group_findings,
+    heading,
     proved,
     told_at,
 )
 
-NOT_CHECKED = "not checked"
 PLACES_SHOWN = 3
 """Places of one cause without `--verbose`."""
 
@@ -76,9 +76,9 @@ def _draw_target(console: Console, target: TargetReport, report: Report, verbose
 
 def _draw_group(console: Console, group: FindingGroup, verbose: int) -> None:
     first = group.first
-    is_open = first.kind == "gap"  # nothing is known to be wrong: the rule's name would say that it is
-    line = Text(f"{NOT_CHECKED if is_open else first.severity}[{first.rule}]", style=SEVERITY_STYLE[first.severity])
-    line.append(f" {f'(rule {first.name})' if is_open else first.name}{_count(group)}", style="default")
+    head, name = heading(first)
+    line = Text(f"{head}[{first.rule}]", style=SEVERITY_STYLE[first.severity])
+    line.append(f" {name}{_count(group)}", style="default")
     say(console, line)
     shown = group.members if verbose or len(group.members) <= PLACES_SHOWN + 1 else group.members[:PLACES_SHOWN]
     for place, finding in enumerate(shown):
