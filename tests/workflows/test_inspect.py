@@ -85,7 +85,7 @@ def test_leftovers_trash_pins_and_transactions(tmp_path) -> None:
     """Everything that is no snapshot has its place too, with what it is."""
     root = a_run(tmp_path, step_3=4)
     beside(root, "tmp_snapshot_000009", age_s=600)
-    beside(root, "trash_snapshot_000000", age_s=5)
+    beside(root, "trash_snapshot_000000", age_s=7_200)
     (root / "tmp_step_4").mkdir()
     (root / "old_step_3").mkdir()
     gc(root, pin="snapshot_000001", reason="audit")
