@@ -134,6 +134,10 @@ def _dry_run(
     is_busy = holder is not None and not holder.is_dead
     plan, observed = _plan(world, checkpoint_dir, policy, is_busy=is_busy)
     items = Collector(world, checkpoint_dir, plan, observed, packer=packer).foresee()
+    has_work = any(item.action != "keep" for item in plan.items)
+    closed = (
+        () if observed.is_writable or not has_work else (f"nothing can be written in `{checkpoint_dir}` from here",)
+    )
     busy = (f"locked by another ckptctl: {holder.told}",) if holder is not None and is_busy else ()
     return GcResult(
         outcome="planned",
@@ -141,7 +145,7 @@ def _dry_run(
         policy=policy,
         archive=None if packer is None else packer.folder,
         items=items,
-        warnings=(*observed.warnings, *_damaged(observed, plan), *busy),
+        warnings=(*observed.warnings, *_damaged(observed, plan), *closed, *busy),
     )
 
 

@@ -57,6 +57,8 @@ class Observed:
     loader: AnchorLoader
     now: Now
     warnings: tuple[str, ...]
+    is_writable: bool = True
+    """Whether a file could be made, where that was tried."""
 
 
 def require_checkpoint_dir(world: World, path: str) -> tuple[str, ...]:
@@ -132,6 +134,7 @@ def observe(world: World, checkpoint_dir: str, policy: GcPolicy, *, is_busy: boo
         facts=prove(world, checkpoint_dir, facts, policy, loader),
         loader=loader,
         now=now,
+        is_writable=not is_asked or now.file_system_s is not None,
         warnings=(*warnings, *(() if now.is_believed else (now.doubt(),)), *_idle_pins(pins, facts)),
     )
 

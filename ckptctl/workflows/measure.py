@@ -90,13 +90,17 @@ def newest_record(world: World) -> Trace | None:
 
 
 def ask_file_system(world: World, checkpoint_dir: str) -> float | None:
-    """The file system's time; None where nothing can be written (somebody who may only read asks for a dry run)."""
+    """The file system's time; None where nothing can be written (somebody who may only read asks for a dry run).
+
+    On a full disk whoever holds the lock knows it from that: it bears the time of its last renewal, seconds ago.
+    """
     control = f"{checkpoint_dir}/{CONTROL_FOLDER}"
     folder = control if world.store.kind_of(control) == "directory" else checkpoint_dir
     try:
         return world.store.file_system_now_s(folder)
     except StorageError:
-        return None
+        holder = world.lock.holder() if world.lock.is_owner() else None
+        return None if holder is None else holder.renewed_s
 
 
 def untouched_s(reader: SnapshotReader, path: str, entry: TreeEntry, now: Now) -> float | None:

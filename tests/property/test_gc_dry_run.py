@@ -31,6 +31,7 @@ def directories(draw):
         "tmp_age_s": draw(st.sampled_from([None, 0, 100_000])),
         "has_trash": draw(st.booleans()),
         "trashed": draw(st.sets(st.sampled_from([(1, False), (2, True), (3, False)]))),
+        "trashed_whole": draw(some),
         "is_torn": draw(st.booleans()),
     }
 
@@ -63,6 +64,11 @@ def build(root: Path, wanted) -> None:
         entry = root / ".ckptctl" / "trash" / f"{at}.step_3.snapshot_{number:06d}"
         entry.mkdir(parents=True)
         (entry / "part").write_bytes(b"x" * number)
+    for anchor, number in wanted["trashed_whole"]:
+        entry = root / ".ckptctl" / "trash" / f"{int(time.time()) - 200_000}.{anchor}.snapshot_{number:06d}"
+        entry.parent.mkdir(parents=True, exist_ok=True)
+        if not entry.exists():
+            (root / anchor / "rollout_snapshots" / f"snapshot_{number:06d}").rename(entry)
     if wanted["is_torn"]:
         (root / ".ckptctl" / "trash" / "going.1.step_3.snapshot_000007").mkdir(parents=True)
 

@@ -698,6 +698,19 @@ def test_somebody_who_may_only_read(tmp_path) -> None:
 
     assert 1 == store.refused
     assert ["delete"] == [item.action for item in result.items if item.kind == "tmp"]
+    assert (f"nothing can be written in `{root}` from here",) == result.warnings
+
+
+def test_a_wrong_clock_on_a_full_disk(tmp_path) -> None:
+    """Not even an empty file can be made: the lock, which was made a moment ago, tells the file system's time."""
+    root = a_run(tmp_path, step_3=1)
+    beside(root, "tmp_snapshot_000009", age_s=2 * DAY_S)
+    world = offline_world(root, ahead_s=30 * DAY_S)
+    store = FaultyStore(world.store, "file_system_now_s", "")
+    result = run_gc(replace(world, store=store), str(root), GcRequest())
+
+    assert "nothing_to_do" == result.outcome
+    assert "s ahead of the file system's" in result.warnings[0]
 
 
 @pytest.mark.parametrize(
