@@ -3,7 +3,8 @@
 #   ckptctl_begin          this run owns the checkpoint directory; sets CKPTCTL_RESUME_FROM (empty: nothing to resume)
 #   ckptctl_restore        once the servers listen: restores them; does nothing when there is nothing to restore
 #   ckptctl_periodic       takes snapshots in the background, at the interval of the configuration
-#   ckptctl_watch PID      waits for the training; on USR1 or TERM it takes a snapshot within CKPTCTL_GRACE (20s) and stops it
+#   ckptctl_watch PID      waits for the training; on USR1 it takes a snapshot within CKPTCTL_GRACE (20s) and stops it;
+#                          on TERM within CKPTCTL_TERM_GRACE (20s): KILL follows after KillWait (Slurm's default: 30 s)
 #   ckptctl_end            finishes or releases what is pending, collects garbage
 #
 # Each returns ckptctl's exit status; 21 from the first: another run of this job has taken over, end this one.
@@ -25,7 +26,10 @@ ckptctl_patiently() {
     status=0
     "$@" || status=$?
     case $status in
-      21 | 22 | 30) [ -n "$ckptctl_stopped_by" ] && return "$status"; sleep "${CKPTCTL_PAUSE:-10}" ;;
+      21 | 22 | 30)
+        [ -n "$ckptctl_stopped_by" ] && return "$status"
+        sleep "${CKPTCTL_PAUSE:-10}" &
+        wait "$!" ;; # comes back for a signal at once
       *) return "$status" ;;
     esac
   done
@@ -52,31 +56,35 @@ ckptctl_restore() {
 }
 
 ckptctl_periodic() {
-  ckptctl snapshot --every config &
+  # No last one of its own at TERM: ckptctl_watch takes it, in the time that there is.
+  ckptctl snapshot --every config --last-within 0s &
   ckptctl_periodic_pid=$!
 }
 
 ckptctl_stop_periodic() {
   [ -n "$ckptctl_periodic_pid" ] || return 0
   kill -TERM "$ckptctl_periodic_pid" 2>/dev/null # what it has begun it aborts and releases: the lock is free then
-  wait "$ckptctl_periodic_pid"
+  while kill -0 "$ckptctl_periodic_pid" 2>/dev/null; do wait "$ckptctl_periodic_pid"; done # a signal ends one wait early
   ckptctl_periodic_pid=
 }
 
 ckptctl_watch() {
-  local status=0
+  local status=0 grace=${CKPTCTL_GRACE:-20s}
   # `wait` comes back for a trapped signal at once; a child in the foreground would hold the trap up until it ends.
   while [ -z "$ckptctl_stopped_by" ]; do
     status=0
     wait "$1" || status=$?
+    # Slurm sends TERM to one process after another: a training that it has ended may be heard of before our own signal.
+    [ "$status" -eq 0 ] || [ -n "$ckptctl_stopped_by" ] || sleep 1
     [ -n "$ckptctl_stopped_by" ] && break
     ckptctl_stop_periodic
     return "$status"
   done
   ckptctl_stop_periodic
   # --deadline: aborted and released in time, rather than killed in the middle.
+  [ "$ckptctl_stopped_by" = TERM ] && grace=${CKPTCTL_TERM_GRACE:-20s}
   status=0
-  ckptctl snapshot --deadline "${CKPTCTL_GRACE:-20s}" || status=$?
+  ckptctl snapshot --deadline "$grace" || status=$?
   kill -TERM "$1" 2>/dev/null
   return "$status"
 }

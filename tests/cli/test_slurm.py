@@ -182,17 +182,30 @@ def test_only_a_snapshot_is_restored(tmp_path, path, called):
     assert (called, 0, "") == in_a_job(tmp_path, "ckptctl_restore", **job)
 
 
-@pytest.mark.parametrize("signal_name", ["USR1", "TERM"])
-def test_a_signal_takes_a_snapshot_and_ends_the_training(tmp_path, signal_name):
-    """The periodic one is stopped first: the lock must be free. The training gets TERM afterwards."""
+@pytest.mark.parametrize(("signal_name", "grace"), [("USR1", "70s"), ("TERM", "7s")])
+def test_a_signal_takes_a_snapshot_and_ends_the_training(tmp_path, signal_name, grace):
+    """The periodic one is stopped first, and takes no last one: the lock must be free, and the time is short. After TERM it is
+    shorter: KILL follows. The training gets TERM afterwards."""
     script = f"""
         (trap 'exit 9' TERM; kill -{signal_name} $$; while :; do sleep 0.05; done) & training=$!
         ckptctl_periodic; ckptctl_watch "$training"; echo "$? $ckptctl_stopped_by"; wait "$training"; echo $?
     """
-    called, status, said = in_a_job(tmp_path, script, CKPTCTL_GRACE="7s")
+    called, status, said = in_a_job(tmp_path, script, CKPTCTL_GRACE="70s", CKPTCTL_TERM_GRACE="7s")
 
-    assert "snapshot --deadline 7s" == called[-1]
+    assert f"snapshot --deadline {grace}" == called[-1]
+    assert {"snapshot --every config --last-within 0s"} >= set(called[:-1])  # ended before it said a word, maybe
     assert (0, f"0 {signal_name}\n9\n") == (status, said)
+
+
+def test_a_training_that_slurm_ended_first_is_no_end_by_itself(tmp_path):
+    """TERM goes to one process after another; the script may hear of the training's end before its own signal comes."""
+    script = """
+        (sleep 0.1; kill -TERM $$) & kill -TERM "$BASHPID" & training=$!
+        ckptctl_watch "$training"; echo "$? $ckptctl_stopped_by"
+    """
+    called, _, said = in_a_job(tmp_path, script)
+
+    assert (["snapshot --deadline 20s"], "0 TERM\n") == (called, said)
 
 
 def test_a_training_that_ends_by_itself_gives_its_status(tmp_path):
