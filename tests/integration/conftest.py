@@ -5,7 +5,10 @@ Nothing is imported from torch, ray or transfer_queue before a test of this grou
 
 import contextlib
 import os
+import shutil
+import subprocess
 import sys
+import time
 import types
 from pathlib import Path
 
@@ -13,6 +16,7 @@ import pytest
 
 from tests.integration.embedded import build_snapshot
 from tests.integration.real_queue import RealQueues
+from tests.integration.slurm_node import PYTHON, SlurmNode
 
 SNAPSHOT_VARIABLE = "CKPTCTL_INTEGRATION_SNAPSHOT"
 GIVEN_SNAPSHOTS = [Path(item) for item in os.environ.get(SNAPSHOT_VARIABLE, "").split(os.pathsep) if item]
@@ -99,3 +103,40 @@ def embedded_snapshot(tmp_path_factory):
 def snapshot(snapshot_source, request):
     """The folder of the snapshot that a test checks."""
     return snapshot_source if isinstance(snapshot_source, Path) else request.getfixturevalue("embedded_snapshot")
+
+
+@pytest.fixture(scope="session")
+def told(request):
+    """Lines for the end of the run: what happened to the node of Slurm."""
+    lines = []
+    yield lines
+    capture = request.config.pluginmanager.getplugin("capturemanager")
+    with capture.global_and_fixture_disabled():
+        print("", f"{'what happened':<46} {'job':<10} {'verdicts':<28} node", *lines, sep="\n  slurm: ")
+
+
+@pytest.fixture(scope="session")
+def slurm_node(told):
+    """A Slurm of one node for all tests of this group, in a place that every user may enter."""
+    root = Path("/var/tmp") / f"ckptctl-slurm-{os.getpid()}"
+    root.mkdir(mode=0o755)
+    node = SlurmNode(root, Path(PYTHON))
+    try:
+        node.up()
+        yield node
+    finally:
+        node.down()
+        shutil.rmtree(root, ignore_errors=True)
+    told.append(f"the tests on Slurm took {node.seconds:.0f} s")
+
+
+@pytest.fixture
+def slurm(slurm_node):
+    """The node; what a test's jobs leave running ends with the test. Servers outlive their job: they are sessions of their own."""
+    began_s = time.monotonic()
+    yield slurm_node
+    slurm_node.end_jobs()
+    for record in slurm_node.root.rglob("cluster.json"):
+        subprocess.run([PYTHON, "-m", "ckptctl", "sim", "down", "--kill", "-q", "--dir", record.parent], check=False)
+        record.unlink()
+    slurm_node.seconds += time.monotonic() - began_s

@@ -4,6 +4,7 @@ Daemons run as root and as Slurm's own user, jobs as a user of their own: the di
 """
 
 import contextlib
+import json
 import os
 import pwd
 import re
@@ -14,10 +15,16 @@ import subprocess
 import time
 from pathlib import Path
 
+import pytest
+
+PYTHON = os.environ.get("CKPTCTL_SLURM_PYTHON", "")
+needs_slurm = pytest.mark.skipif(not PYTHON, reason="NO SLURM: tests/integration/run.sh sets up what this needs")
 JOB_USER = "ckptctl-job"
 NODE = "n1"
 CRED_EXPIRE_S = 5
 """Also how long a requeued job waits; less than 5 means 120."""
+NOTHING = "#!/bin/sh\n"
+"""A hook that does nothing."""
 FINISHED = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED")
 CONF = """\
 ClusterName=ckptctl
@@ -53,6 +60,8 @@ PrologFlags=Alloc,DeferBatch
 PrologEpilogTimeout=20
 Prolog={root}/hooks/prolog
 Epilog={root}/hooks/epilog
+PrologSlurmctld={root}/hooks/prolog-slurmctld
+EpilogSlurmctld={root}/hooks/epilog-slurmctld
 TaskProlog={root}/hooks/task-prolog
 JobRequeue=1
 PreemptType=preempt/partition_prio
@@ -67,7 +76,7 @@ class SlurmNode:
     """Starts, asks and ends it."""
 
     def __init__(self, root: Path, python: Path) -> None:
-        self.root, self.python = root, python
+        self.root, self.python, self.seconds = root, python, 0.0
         self.environment = {
             "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
             "LANG": "C.UTF-8",
@@ -92,6 +101,8 @@ class SlurmNode:
         )
         for hook in ("prolog", "epilog", "task-prolog"):
             self.install(hook)
+        for hook in ("prolog-slurmctld", "epilog-slurmctld"):
+            self.install(hook, text=NOTHING)  # slurmctld asks at its start alone whether it has such hooks
         run = self.root / "run"
         self.root_runs(
             "munged", f"--key-file={run}/munge.key", f"--socket={run}/munge.sock", f"--pid-file={run}/munged.pid",
@@ -104,15 +115,20 @@ class SlurmNode:
 
     def down(self) -> None:
         """Jobs first, then the daemons, by their pid files."""
-        self.ask("scancel", f"--user={JOB_USER}")
-        with contextlib.suppress(AssertionError):
-            until(lambda: not self.ask("squeue", "-h").stdout.strip(), "jobs are left behind", patience_s=15)
+        self.end_jobs()
         for name in ("slurmd", "slurmctld", "munged"):
             with contextlib.suppress(OSError, ValueError, AssertionError):
                 pid = int((self.root / "run" / f"{name}.pid").read_text())
                 assert Path(f"/proc/{pid}/comm").read_text().strip() == name
                 os.kill(pid, signal.SIGTERM)
                 until(lambda pid=pid: not is_alive(pid), f"{name} does not end", patience_s=10)
+
+    def end_jobs(self) -> None:
+        """Whatever a test left in the queue."""
+        if self.ask("squeue", "-h").stdout.strip():
+            self.ask("scancel", f"--user={JOB_USER}")
+            with contextlib.suppress(AssertionError):
+                until(lambda: not self.ask("squeue", "-h").stdout.strip(), "jobs are left behind", patience_s=15)
 
     def install(self, hook: str, *, text: str | None = None, **replaced: str) -> None:
         """Put the printed script of a hook in place, or another one."""
@@ -175,6 +191,11 @@ class SlurmNode:
         """Its fields when it is over."""
         until(lambda: self.job(job_id)["JobState"] in FINISHED, f"job {job_id} does not end", patience_s=patience_s)
         return self.job(job_id)
+
+    def verdict(self, job_id: str, hook: str) -> dict | None:
+        """What a hook of a job wrote down; None when nothing."""
+        path = self.root / "verdicts" / f"job-{job_id}.{hook}.json"
+        return json.loads(path.read_text()) if path.exists() else None
 
     def state(self) -> str:
         """Of the node, as `sinfo` says it."""

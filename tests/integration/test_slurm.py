@@ -6,73 +6,16 @@ Everything is as `ckptctl slurm show` prints it. tests/integration/run.sh instal
 import json
 import os
 import shutil
-import subprocess
-import time
-from pathlib import Path
 
 import pytest
 
 from tests.goldens import SAMPLES
 from tests.integration.dead_mount import DeadMount
-from tests.integration.slurm_node import JOB_USER, NODE, SlurmNode, until
+from tests.integration.slurm_jobs import LIFE, PLAIN, in_flight
+from tests.integration.slurm_node import JOB_USER, NODE, NOTHING, PYTHON, needs_slurm, until
 
-PYTHON = os.environ.get("CKPTCTL_SLURM_PYTHON", "")
-pytestmark = pytest.mark.skipif(not PYTHON, reason="NO SLURM: tests/integration/run.sh sets up what this needs")
-
-LIFE = """\
-#!/bin/bash
-#SBATCH --requeue --signal=B:USR1@60 --comment=ckpt=run/checkpoints
-fresh=; [ -e run ] || fresh=yes
-[ -z "$fresh" ] || ckptctl sim up --dir run --prompts 2 --turns 14 --turn-delay 2 --quiet >up.txt || exit
-source <(ckptctl slurm show job-functions) || exit
-ckptctl_begin || exit
-echo "begun: restart=${SLURM_RESTART_COUNT:-0} from=$CKPTCTL_RESUME_FROM"
-[ -n "$fresh" ] || ckptctl sim restart --dir run --restore-expected --quiet >>up.txt || exit
-ckptctl_restore || exit
-ckptctl sim run --dir run --wait & training=$!
-ckptctl_watch "$training"
-status=$?
-echo "watched: status=$status by=$ckptctl_stopped_by"
-wait "$training"
-ckptctl_end || exit
-[ "$ckptctl_stopped_by" != USR1 ] || scontrol requeue "$SLURM_JOB_ID"
-exit "$status"
-"""
-PLAIN = "#!/bin/bash\necho ran as $(id -un)\n"
-
-
-@pytest.fixture(scope="module")
-def told(request):
-    """Lines for the end of the run: what happened to the node."""
-    lines = [f"{'what went wrong':<38} {'job':<10} {'verdicts':<24} node"]
-    began_s = time.monotonic()
-    yield lines
-    capture = request.config.pluginmanager.getplugin("capturemanager")
-    with capture.global_and_fixture_disabled():
-        print("", *lines, f"the whole Slurm part took {time.monotonic() - began_s:.0f} s", sep="\n  slurm: ")
-
-
-@pytest.fixture(scope="module")
-def slurm(told):
-    """One node for the whole module, in a place that every user may enter."""
-    root = Path("/var/tmp") / f"ckptctl-slurm-{os.getpid()}"
-    root.mkdir(mode=0o755)
-    node = SlurmNode(root, Path(PYTHON))
-    try:
-        node.up()
-        yield node
-    finally:
-        # A job's servers outlive it: they are sessions of their own.
-        for record in root.rglob("run/cluster.json"):
-            subprocess.run([PYTHON, "-m", "ckptctl", "sim", "down", "--dir", record.parent], check=False)
-        node.down()
-        shutil.rmtree(root, ignore_errors=True)
-
-
-def verdict(slurm, job_id, hook):
-    """What a hook of a job wrote down; None when nothing."""
-    path = slurm.root / "verdicts" / f"job-{job_id}.{hook}.json"
-    return json.loads(path.read_text()) if path.exists() else None
+pytestmark = needs_slurm
+HOOKS = ("prolog", "epilog", "task-prolog")
 
 
 def a_run(slurm, name):
@@ -103,6 +46,17 @@ def make_escapes(folder):
     return "ckpt=turn/\x1b]0;x\x07"
 
 
+def make_foreign_marker(folder):
+    (folder / ".ckptctl-job").write_text("turn\n")
+    return "a night run"
+
+
+def make_marker(folder):
+    comment = make_foreign_marker(folder)
+    shutil.chown(folder / ".ckptctl-job", JOB_USER)
+    return comment
+
+
 def make_marker_fifo(folder):
     os.mkfifo(folder / ".ckptctl-job")
     return "a night run"
@@ -110,11 +64,13 @@ def make_marker_fifo(folder):
 
 KINDS = {
     "nothing": (lambda folder: "ckpt=turn", "valid"),
+    "named in the marker file": (make_marker, "valid"),
     "no checkpoint directory named": (lambda folder: "a night run", None),
     "damaged snapshots": (make_damaged, "invalid"),
     "directory that is not there": (lambda folder: "ckpt=/nonexistent", "nothing-there"),
     "a pipe in its place": (make_fifo, "failed"),
     "a pipe in the marker's place": (make_marker_fifo, "refused"),
+    "a marker file of somebody else": (make_foreign_marker, "refused"),
     "hostile comment": (make_hostile, "nothing-there"),
     "escapes in the path": (make_escapes, "refused"),
 }
@@ -129,14 +85,58 @@ def test_no_kind_of_directory_drains_the_node(slurm, told):
     ends = {kind: slurm.finished(job_id)["JobState"] for kind, job_id in jobs.items()}
     state = slurm.settled()
     words = {
-        kind: tuple((verdict(slurm, job_id, hook) or {}).get("verdict") for hook in ("prolog", "epilog"))
+        kind: tuple((slurm.verdict(job_id, hook) or {}).get("verdict") for hook in ("prolog", "epilog"))
         for kind, job_id in jobs.items()
     }
-    told += [f"{kind:<38} {ends[kind]:<10} {'/'.join(map(str, words[kind])):<24} {state}" for kind in KINDS]
+    told += [f"{kind:<46} {ends[kind]:<10} {'/'.join(map(str, words[kind])):<28} {state}" for kind in KINDS]
 
     assert {kind: (word, word) for kind, (_, word) in KINDS.items()} == words
     assert {"COMPLETED"} == set(ends.values())
     assert "idle" == state
+
+
+def test_what_a_hook_is_told_need_not_be_so(slurm, told):
+    """The owner changes the comment while the job runs; the working directory is none, and Slurm runs the job elsewhere."""
+    change = "#!/bin/bash\nscontrol update jobid=$SLURM_JOB_ID comment=ckpt=/nonexistent\n"
+    folders = [a_run(slurm, name) for name in ("changed", "nowhere")]
+    jobs = {
+        "comment changed while it runs": slurm.submit(folders[0], change, "--comment=ckpt=turn"),
+        "working directory that is not there": slurm.submit(
+            folders[1], PLAIN, "--comment=ckpt=turn", "--chdir=/nonexistent", "--output=/dev/null"
+        ),
+    }
+    ends = [slurm.finished(job_id)["JobState"] for job_id in jobs.values()]
+    state = slurm.settled()
+    words = [
+        "/".join(slurm.verdict(job_id, hook)["verdict"] for hook in ("prolog", "epilog")) for job_id in jobs.values()
+    ]
+    told += [f"{kind:<46} {end:<10} {word:<28} {state}" for kind, end, word in zip(jobs, ends, words, strict=True)]
+
+    assert (["COMPLETED"] * 2, "idle") == (ends, state)
+    assert ["valid/nothing-there", "nothing-there/nothing-there"] == words
+
+
+def test_a_hook_of_the_controller_refuses_and_the_job_runs(slurm, told):
+    """PrologSlurmctld and EpilogSlurmctld run as Slurm's own user, who may not read what a job names; a status that is not 0 would
+    requeue the job for ever."""
+    verdicts = slurm.root / "controller"
+    verdicts.mkdir()
+    shutil.chown(verdicts, "slurm")
+    for hook in ("prolog", "epilog"):
+        text = (slurm.root / "hooks" / hook).read_text().replace(str(slurm.root / "verdicts"), str(verdicts))
+        slurm.install(f"{hook}-slurmctld", text=text)
+    job_id = slurm.submit(a_run(slurm, "controller"), PLAIN, "--comment=ckpt=turn")
+    job, state = slurm.finished(job_id), slurm.settled()
+    until(lambda: (verdicts / f"job-{job_id}.epilog.json").exists(), "EpilogSlurmctld says nothing")
+    for hook in ("prolog", "epilog"):
+        slurm.install(f"{hook}-slurmctld", text=NOTHING)
+    words = [
+        json.loads((verdicts / f"job-{job_id}.{hook}.json").read_text())["verdict"] for hook in ("prolog", "epilog")
+    ]
+    told.append(f"{'hooks of the controller':<46} {job['JobState']:<10} {'/'.join(words):<28} {state}")
+
+    assert ("COMPLETED", "0", "idle") == (job["JobState"], job["Restarts"], state)
+    assert ["refused", "refused"] == words
 
 
 def test_a_dead_mount_does_not_drain_the_node(slurm, told):
@@ -149,11 +149,11 @@ def test_a_dead_mount_does_not_drain_the_node(slurm, told):
         job_id = slurm.submit(folder, PLAIN, f"--comment=ckpt={dead}")
         end = slurm.finished(job_id)["JobState"]
         state = slurm.settled()
-        found = [verdict(slurm, job_id, hook) for hook in ("prolog", "epilog")]
+        found = [slurm.verdict(job_id, hook) for hook in ("prolog", "epilog")]
     for hook in ("prolog", "epilog"):
         slurm.install(hook)
     words = "/".join(one["verdict"] for one in found)
-    told.append(f"{'dead mount (' + str(found[0]['seconds']) + ' s in the Prolog)':<38} {end:<10} {words:<24} {state}")
+    told.append(f"{'dead mount (' + str(found[0]['seconds']) + ' s in the Prolog)':<46} {end:<10} {words:<28} {state}")
 
     assert ("COMPLETED", "hung/hung", "idle") == (end, words, state)
     assert [str(dead)] * 2 == [one["checkpoint_dir"] for one in found]
@@ -162,14 +162,15 @@ def test_a_dead_mount_does_not_drain_the_node(slurm, told):
 @pytest.mark.parametrize(
     ("kind", "text", "state"),
     [
-        ("Prolog whose Python is gone", None, "idle"),
+        ("hooks whose Python is gone", None, "idle"),
         ("for comparison: a Prolog that ends with 1", "#!/bin/sh\nexit 1\n", "drained"),
     ],
 )
 def test_a_prolog_that_cannot_start_drains_nothing(slurm, told, kind, text, state):
-    """The printed script ends with 0 without Python too. That a failing one would be noticed here: it drains."""
+    """The printed scripts end with 0 without Python too. That a failing one would be noticed here: it drains."""
     if text is None:
-        slurm.install("prolog", **{PYTHON: "/nonexistent/python"})
+        for hook in HOOKS:
+            slurm.install(hook, **{PYTHON: "/nonexistent/python"})
     else:
         slurm.install("prolog", text=text)
     job_id = slurm.submit(slurm.folder(f"prolog-{state}"), PLAIN)
@@ -181,10 +182,11 @@ def test_a_prolog_that_cannot_start_drains_nothing(slurm, told, kind, text, stat
             until(lambda: slurm.state() == state, "the node is not drained")
             found, end = slurm.state(), slurm.job(job_id)["JobState"]
     finally:
-        slurm.install("prolog")
+        for hook in HOOKS:
+            slurm.install(hook)
         slurm.ask("scancel", job_id)
         slurm.ask("scontrol", "update", f"nodename={NODE}", "state=resume")
-    told.append(f"{kind:<38} {end:<10} {'':<24} {found}")
+    told.append(f"{kind:<46} {end:<10} {'':<28} {found}")
 
     assert state == found
     until(lambda: slurm.state() == "idle", "the node does not come back")
@@ -205,27 +207,23 @@ def test_a_job_whose_snapshots_are_damaged_ends_by_itself(slurm):
 
 
 def test_parts_of_a_snapshot_are_validated_by_tasks(slurm):
-    """`srun ckptctl validate --shard auto`, then the merge: valid only because every part reported."""
+    """`srun ckptctl validate --shard auto`, then the merge: valid only because every part reported. Steps inherit what the batch
+    script was given: the TaskProlog says so once."""
     folder = a_run(slurm, "shards")
     script = (
         "#!/bin/bash\n"
+        "srun --ntasks=1 printenv CKPTCTL_RESUME_FROM\n"
         "srun ckptctl validate turn --shard auto --format json --output 'report-{shard}.json' || exit\n"
         "ckptctl validate --merge report-*.json\n"
     )
-    job = slurm.finished(slurm.submit(folder, script, "--ntasks=2"))
+    job = slurm.finished(slurm.submit(folder, script, "--ntasks=2", CKPTCTL_CONFIG="turn.yaml"))
+    told = (folder / "out.txt").read_text()
 
-    assert "COMPLETED" == job["JobState"], (folder / "out.txt").read_text()
+    assert "COMPLETED" == job["JobState"], told
+    assert 1 == told.count("ckptctl: resume from ")
+    assert told.partition("ckptctl: resume from ")[2].split()[0] in told.splitlines()
     assert 2 == len(list(folder.glob("report-*.json")))
-    assert "verdict: valid" in (folder / "out.txt").read_text()
-
-
-def in_flight(folder, run):
-    """Wait until the rollouts of a run of the job have taken some turns."""
-
-    def turns():
-        return sum(path.read_text().count("\n") for path in (folder / "run").glob(f"audit-counter-{run + 1}-*.jsonl"))
-
-    until(lambda: turns() >= 8, f"run {run} takes no turns", patience_s=120)
+    assert "verdict: valid" in told
 
 
 def test_a_run_lives_through_usr1_and_a_preemption(slurm, told):
@@ -242,9 +240,9 @@ def test_a_run_lives_through_usr1_and_a_preemption(slurm, told):
     said = (folder / "out.txt").read_text()
     snapshots = f"{folder}/run/checkpoints/bootstrap/rollout_snapshots"
     state = slurm.settled()
-    found = verdict(slurm, job_id, "epilog")
+    found = slurm.verdict(job_id, "epilog")
     told += [
-        f"{kind:<38} {job['JobState']:<10} {found['verdict']:<24} {state}"
+        f"{kind:<46} {job['JobState']:<10} {found['verdict']:<28} {state}"
         for kind in ("USR1, requeue, restore", "preemption, requeue, restore")
     ]
 
