@@ -19,7 +19,8 @@ trap 'ckptctl_stopped_by=USR1' USR1
 trap 'ckptctl_stopped_by=TERM' TERM
 
 # 22: an attempt was aborted, 30: a server did not answer: both may be tried again. 21 is the lock of a run that was lost
-# with its node: it can be broken once its lease is over, a minute after its owner was last heard of.
+# with its node: --break-lock takes it once its lease is over, a minute after its owner was last heard of. The claim of
+# ckptctl_begin makes that safe: whoever wakes up later publishes nothing.
 ckptctl_patiently() {
   local try status
   for try in 1 2 3 4 5 6 7 8; do
@@ -51,13 +52,13 @@ ckptctl_begin() {
 
 ckptctl_restore() {
   case ${CKPTCTL_RESUME_FROM:-} in
-    */rollout_snapshots/*) ckptctl_patiently ckptctl restore ${SLURM_RESTART_COUNT:+--break-lock} ;;
+    */rollout_snapshots/*) ckptctl_patiently ckptctl restore --break-lock ;;
   esac
 }
 
 ckptctl_periodic() {
   # No last one of its own at TERM: ckptctl_watch takes it, in the time that there is.
-  ckptctl snapshot --every config --last-within 0s &
+  ckptctl snapshot --every config --last-within 0s --break-lock &
   ckptctl_periodic_pid=$!
 }
 
@@ -84,7 +85,7 @@ ckptctl_watch() {
   # --deadline: aborted and released in time, rather than killed in the middle.
   [ "$ckptctl_stopped_by" = TERM ] && grace=${CKPTCTL_TERM_GRACE:-20s}
   status=0
-  ckptctl snapshot --deadline "$grace" || status=$?
+  ckptctl snapshot --deadline "$grace" --break-lock || status=$?
   kill -TERM "$1" 2>/dev/null
   return "$status"
 }

@@ -176,8 +176,8 @@ def test_a_job_ends_where_it_may_not_begin(tmp_path, variables, status):
     [("/c/step_1/rollout_snapshots/snapshot_000001", ["restore --break-lock"]), ("/c/step_1", []), ("", [])],
 )
 def test_only_a_snapshot_is_restored(tmp_path, path, called):
-    """An anchor is the trainer's business. A restarted job may break the lock that a lost run left."""
-    job = {"CKPTCTL_RESUME_FROM": path, "SLURM_RESTART_COUNT": "1"}
+    """An anchor is the trainer's business. The lock that a lost run left may be broken, be it of this job or of another."""
+    job = {"CKPTCTL_RESUME_FROM": path}
 
     assert (called, 0, "") == in_a_job(tmp_path, "ckptctl_restore", **job)
 
@@ -192,8 +192,10 @@ def test_a_signal_takes_a_snapshot_and_ends_the_training(tmp_path, signal_name, 
     """
     called, status, said = in_a_job(tmp_path, script, CKPTCTL_GRACE="70s", CKPTCTL_TERM_GRACE="7s")
 
-    assert f"snapshot --deadline {grace}" == called[-1]
-    assert {"snapshot --every config --last-within 0s"} >= set(called[:-1])  # ended before it said a word, maybe
+    assert f"snapshot --deadline {grace} --break-lock" == called[-1]
+    assert {"snapshot --every config --last-within 0s --break-lock"} >= set(
+        called[:-1]
+    )  # ended before it said a word, maybe
     assert (0, f"0 {signal_name}\n9\n") == (status, said)
 
 
@@ -202,7 +204,7 @@ def test_a_training_that_slurm_ended_first_is_no_end_by_itself(tmp_path):
     script = 'sleep() { kill -TERM $$; }; (exit 143) & ckptctl_watch $!; echo "$? $ckptctl_stopped_by"'
     called, _, said = in_a_job(tmp_path, script)
 
-    assert (["snapshot --deadline 20s"], "0 TERM\n") == (called, said)
+    assert (["snapshot --deadline 20s --break-lock"], "0 TERM\n") == (called, said)
 
 
 def test_a_training_that_ends_by_itself_gives_its_status(tmp_path):
