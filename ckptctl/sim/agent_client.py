@@ -21,6 +21,8 @@ D = TypeVar("D", CompletionReceipt, AcknowledgeReply)
 
 CONTROL = "/ng-control/v1/agent-checkpoint"
 TURNED_AWAY = "agent_admission_closed"
+FORGOTTEN = "completed_execution_acknowledgement_error"
+"""What an agent process says of a result that another one had."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +35,11 @@ class RunReply:
 
 
 class AgentClientError(Exception):
-    """An agent did not give the documented answer; the text says which call and why."""
+    """An agent did not give the documented answer; the text says which call and why, `code` is that of a refusal."""
+
+    def __init__(self, text: str, *, code: str = "") -> None:
+        super().__init__(text)
+        self.code = code
 
 
 class AgentClient:
@@ -93,7 +99,8 @@ class AgentClient:
         except httpx2.TransportError as error:
             raise AgentClientError(f"{self.name} {route}: {type(error).__name__}: {error}") from error
         if response.status_code != 200:
-            raise AgentClientError(f"{self.name} {route}: {response.status_code} {_code(response)}")
+            code = _code(response)
+            raise AgentClientError(f"{self.name} {route}: {response.status_code} {code}", code=code)
         return response
 
 

@@ -15,7 +15,7 @@ from ckptctl.domain.canonical import compact_digest
 from ckptctl.domain.finding import DefectError
 from ckptctl.domain.ids import capture_key
 from ckptctl.domain.participant import CompletionReceipt
-from ckptctl.sim.agent_client import AgentClient, AgentClientError
+from ckptctl.sim.agent_client import FORGOTTEN, AgentClient, AgentClientError
 from ckptctl.sim.ledger_book import SealedResult
 from ckptctl.sim.rollout_state import RolloutState
 from ckptctl.sim.run_files import RunLog
@@ -37,7 +37,7 @@ class ResultOwner:
         """Own one result. Returns whether its group is ready to be finalized.
 
         Raises:
-            AgentClientError: the agent does not give the receipt.
+            AgentClientError: the agent is another process by now, and the result is gone with the one that had it.
         """
         receipt = await self._receipt(agent, pair)
         async with self._state.plane.mutation():
@@ -48,15 +48,16 @@ class ResultOwner:
         return is_ready
 
     async def _receipt(self, agent: AgentClient, pair: tuple[str, int]) -> CompletionReceipt:
+        """Ask until the agent answers: while it does not, it may still hold the result."""
         pause_s = FIRST_PAUSE_S
         while True:
             try:
                 return await agent.completion_receipt(*pair)
-            except AgentClientError:
-                if pause_s >= LONGEST_PAUSE_S:
+            except AgentClientError as problem:
+                if problem.code == FORGOTTEN:
                     raise
             await asyncio.sleep(pause_s)
-            pause_s *= 2
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
     def _sealed_result(
         self, pair: tuple[str, int], agent: AgentClient, receipt: CompletionReceipt, result: Mapping[str, Any]

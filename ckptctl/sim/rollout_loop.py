@@ -252,7 +252,11 @@ class RolloutLoop:
     # --- results ---------------------------------------------------------------------------------------------------------
 
     async def _seal(self, item: Dispatch, agent: AgentClient, result: Mapping[str, Any]) -> None:
-        is_ready = await self._owner.own(item.group_id, item.generation_index, item.pair, agent, result)
+        try:
+            is_ready = await self._owner.own(item.group_id, item.generation_index, item.pair, agent, result)
+        except AgentClientError as problem:
+            await self._failed(item, str(problem))
+            return
         if is_ready and self.is_open:
             self._finish(item.group_id)
 
