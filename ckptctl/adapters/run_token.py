@@ -21,7 +21,7 @@ from ckptctl.adapters import durable
 from ckptctl.adapters.local_store import LocalStore
 from ckptctl.domain.ids import CONTROL_FOLDER
 from ckptctl.domain.safe_text import safe
-from ckptctl.errors import BusyError
+from ckptctl.errors import RunTakenOverError
 
 RUN_FILE = "run"
 TOKEN_VARIABLE = "CKPTCTL_RUN_TOKEN"  # noqa: S105 - a name; the token is no secret, it only tells runs apart
@@ -39,23 +39,25 @@ class RunClaim:
         self._seen = b""
 
     def begin(self) -> None:
-        """Remember whose the directory is. Raises BusyError when this process belongs to an earlier run."""
+        """Remember whose the directory is. Raises RunTakenOverError when this process belongs to an earlier run."""
         self._seen = self._read()
         mine = os.environ.get(TOKEN_VARIABLE)
         if mine and self._seen and str(_decode(self._seen).get("token")) != mine:
-            raise BusyError(f"`{self._checkpoint_dir}` belongs to another run now: {self._told()}", hint=_HINT)
+            raise RunTakenOverError(f"`{self._checkpoint_dir}` belongs to another run now: {self._told()}", hint=_HINT)
 
     def is_unchanged(self) -> bool:
         """Whether no run has claimed the directory since `begin`."""
         return self._read() == self._seen
 
     def claim(self) -> str:
-        """Make the directory this run's and return its token. Raises BusyError when a later run of the same job has it."""
+        """Make the directory ours and return its token. Raises RunTakenOverError when a later run of the same job has it."""
         self._seen = self._read()
         job_id, count = os.environ.get("SLURM_JOB_ID"), _count(os.environ.get("SLURM_RESTART_COUNT"))
         found = _decode(self._seen)
         if job_id and found.get("slurm_job_id") == job_id and _count(found.get("restart_count")) > count:
-            raise BusyError(f"`{self._checkpoint_dir}` belongs to a later run of this job: {self._told()}", hint=_HINT)
+            raise RunTakenOverError(
+                f"`{self._checkpoint_dir}` belongs to a later run of this job: {self._told()}", hint=_HINT
+            )
         token = secrets.token_hex(16)
         record = {"token": token, "slurm_job_id": job_id, "restart_count": count, "claimed_at": round(time.time(), 3)}
         durable.make_directory(self._path.rpartition("/")[0])

@@ -17,6 +17,7 @@ wrong *inside* a snapshot is a finding (a returned value, see `ckptctl.domain.fi
     |   `-- NotFreshError                        20  not-fresh
     |-- BusyError                                21  busy
     |   |-- LockHeldError                        21  lock-held
+    |   |-- RunTakenOverError                    21  run-taken-over
     |   `-- CheckpointConflictError              21  checkpoint-conflict
     |-- AttemptAbortedError                      22  attempt-aborted
     |-- ReleasePendingError                      23  published-release-pending
@@ -94,6 +95,7 @@ from ckptctl.errors.transaction import (
     NotFreshError,
     RefusedError,
     ReleasePendingError,
+    RunTakenOverError,
 )
 
 __all__ = [
@@ -129,6 +131,7 @@ __all__ = [
     "ResourcesCheckpointError",
     "RevisionMismatchError",
     "RouteMissingError",
+    "RunTakenOverError",
     "ServerCheckpointConflictError",
     "ServerRefusedError",
     "StaleCheckpointError",

@@ -53,6 +53,13 @@ class LockHeldError(BusyError):
         super().__init__(f"`{checkpoint_dir}` is locked by another ckptctl: {owner}; {lease}", hint=hint)
 
 
+class RunTakenOverError(BusyError):
+    """The checkpoint directory is another run's by now; it does not become this one's again."""
+
+    code = "run-taken-over"
+    retryable = False
+
+
 class CheckpointConflictError(BusyError):
     """A server is held under another checkpoint id."""
 

@@ -8,15 +8,16 @@ import pytest
 
 from ckptctl.adapters.locks import FileLock
 from ckptctl.adapters.run_token import TOKEN_VARIABLE, RunClaim
-from ckptctl.errors import BusyError
+from ckptctl.errors import RunTakenOverError
 
 
 def test_an_earlier_run_is_refused(tmp_path, monkeypatch):
     """The node of run 1 was lost, run 2 has claimed the directory: what is left of run 1 does not even get the lock."""
     first, second = RunClaim(str(tmp_path)).claim(), RunClaim(str(tmp_path)).claim()
     monkeypatch.setenv(TOKEN_VARIABLE, first)
-    with pytest.raises(BusyError, match="belongs to another run now"):
+    with pytest.raises(RunTakenOverError, match="belongs to another run now") as taken_over:
         FileLock(str(tmp_path)).acquire()
+    assert not taken_over.value.retryable
     monkeypatch.setenv(TOKEN_VARIABLE, second)
     lock = FileLock(str(tmp_path))
     lock.acquire()
@@ -46,7 +47,7 @@ def test_a_lower_restart_count_claims_nothing_from_a_higher_one(tmp_path, monkey
     monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
     RunClaim(str(tmp_path)).claim()
     monkeypatch.delenv("SLURM_RESTART_COUNT")
-    with pytest.raises(BusyError, match="later run of this job: Slurm job 12, restart 1"):
+    with pytest.raises(RunTakenOverError, match="later run of this job: Slurm job 12, restart 1"):
         RunClaim(str(tmp_path)).claim()
     monkeypatch.setenv("SLURM_JOB_ID", "13")
 
@@ -70,7 +71,7 @@ def test_a_damaged_claim_is_that_of_nobody_known(tmp_path, monkeypatch, data):
     (tmp_path / ".ckptctl" / "run").write_bytes(data)
     monkeypatch.setenv(TOKEN_VARIABLE, token)
     if data:
-        with pytest.raises(BusyError):
+        with pytest.raises(RunTakenOverError):
             RunClaim(str(tmp_path)).begin()
     fresh = RunClaim(str(tmp_path)).claim()
 
