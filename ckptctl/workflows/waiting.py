@@ -87,8 +87,8 @@ async def side_by_side(calls: Mapping[str, Callable[[], Awaitable[R]]]) -> dict[
             if task.done():
                 task.result()
     finally:
-        pending = [task for task in tasks.values() if not task.done()]
-        for task in pending:
-            task.cancel()
-        await asyncio.gather(*pending, return_exceptions=True)
+        for task in tasks.values():
+            task.cancel()  # without effect on those that are done
+        # Of all of them: a failure beside the first that nobody asked for would be told on stderr by the event loop.
+        await asyncio.gather(*tasks.values(), return_exceptions=True)
     return {name: task.result() for name, task in tasks.items()}
