@@ -263,7 +263,10 @@ def check_newest_counts(evidence: Evidence) -> Iterator[Violation]:
 
 
 def check_selectable(evidence: Evidence) -> Iterator[Violation]:
-    """Invariant 15; when every candidate is only of another schema or anchor, this anchor is incompatible, not damaged."""
+    """Invariant 15, which asks nothing of an anchor without snapshots.
+
+    When every candidate is only of another schema or anchor, this one is incompatible, not damaged.
+    """
     anchor = anchor_of(evidence)
     candidates = _readable(anchor, until=lambda sibling: mismatch(anchor, sibling) is None)
     reasons = [(sibling, mismatch(anchor, sibling)) for sibling in candidates]
@@ -277,8 +280,10 @@ def check_selectable(evidence: Evidence) -> Iterator[Violation]:
             actual=f"{len(candidates)} that do not match",
             incompatible=all(is_incompatible for _, (_, is_incompatible) in refused),
         )
-    elif evidence.run.participant_checkpointing and not any(
-        sibling.has_gym for sibling, reason in reasons if reason is None
+    elif (
+        candidates  # none at all is normal: a restart there begins at the trainer checkpoint
+        and evidence.run.participant_checkpointing
+        and not any(sibling.has_gym for sibling, reason in reasons if reason is None)
     ):
         yield Violation(
             f"no snapshot of `{anchor.name}` holds Gym state, which a run with participant checkpointing needs",
@@ -360,7 +365,7 @@ RULES: tuple[Rule, ...] = (
         id="ANC006",
         invariant=15,
         name="unselectable-snapshots",
-        summary="Where there are snapshots, at least one of them matches its anchor.",
+        summary="Where there are snapshots, at least one matches its anchor, with Gym state where the run needs it.",
         why="With candidates of which none matches, NeMo-RL stops instead of starting from the trainer checkpoint.",
         hint="Move the snapshots away to start from the trainer checkpoint, or use the build and configuration that wrote them.",
         severity="error",

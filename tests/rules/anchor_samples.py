@@ -31,6 +31,20 @@ good("ANC005", "the newest snapshot is valid", base="anchor")
 good("ANC005", "whether it is valid is not known", base="anchor", evidence={"anchor snapshots 0 is_valid": None})
 good("ANC006", "the only snapshot matches", base="anchor")
 good("ANC006", "there is no snapshot", base="anchor", evidence={"anchor snapshots": ()})
+good(
+    "ANC006",
+    "a step without snapshots, of a run that keeps Gym state",
+    base="anchor",
+    evidence={"anchor snapshots": ()},
+    facts={"run": RunFacts(participant_checkpointing=True)},
+)
+good(
+    "ANC006",
+    "the bootstrap anchor without snapshots, of a run that keeps Gym state",
+    base="bootstrap anchor",
+    evidence={"anchor snapshots": ()},
+    facts={"run": RunFacts(participant_checkpointing=True)},
+)
 
 
 def foreign_bootstrap(seed=43, schema=4):
