@@ -73,6 +73,7 @@ class Channel:
         self._transport = transport
         self._clients: dict[str, httpx2.AsyncClient] = {}
         self._meter = Meter(clock)
+        self._clocks_ahead: dict[str, float] = {}
 
     async def __aenter__(self) -> Self:
         return self
@@ -88,6 +89,10 @@ class Channel:
     def under_way(self) -> tuple[Asked, ...]:
         """Whom this process waits for just now."""
         return self._meter.under_way()
+
+    def clocks_ahead(self) -> Mapping[str, float]:
+        """Server -> by how many seconds its clock was ahead of ours when it last answered."""
+        return self._clocks_ahead
 
     def remaining_s(self, deadline_ts: float) -> float:
         """Time left for a call; a passed deadline is a tiny budget, not an error."""
@@ -240,7 +245,7 @@ class Channel:
             theirs_s = parsedate_to_datetime(headers["date"]).timestamp()
         except (KeyError, ValueError, TypeError):
             return
-        off_s = theirs_s - self._clock.now_s()
+        off_s = self._clocks_ahead[server] = theirs_s - self._clock.now_s()
         if abs(off_s) > CLOCK_TOLERANCE_S + 1.0:  # the header has whole seconds
             way = "ahead of" if off_s > 0 else "behind"
             self._tell(

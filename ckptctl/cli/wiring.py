@@ -49,7 +49,7 @@ async def open_world(settings: Settings, config: RunConfig) -> AsyncIterator[Wor
         participants = HttpParticipants(channel, own.urls(), control_timeout_s=own.control_timeout_s)
         controller = HttpController(channel, own.controller.url, control_timeout_s=own.control_timeout_s)
         world = world_of(settings, config.checkpoint_dir, clock, participants, controller)
-        yield replace(world, traffic=channel.traffic, under_way=channel.under_way)
+        yield replace(world, traffic=channel.traffic, under_way=channel.under_way, clocks_ahead=channel.clocks_ahead)
 
 
 async def _until_stopped(work: Awaitable[T]) -> T:

@@ -17,6 +17,7 @@ from ckptctl.planning.publish import new_checkpoint_id, next_number
 from ckptctl.planning.recovery import Transaction
 from ckptctl.planning.snapshot import SAVE, plan_snapshot
 from ckptctl.workflows.attempt import Begun
+from ckptctl.workflows.clocks import require_time_left
 from ckptctl.workflows.discovery import controller_status, discover_topology
 from ckptctl.workflows.load_config import require_own
 from ckptctl.workflows.ownership import names_given_up
@@ -38,6 +39,7 @@ async def begin(world: World, config: RunConfig, request: SnapshotRequest) -> Be
     own = require_own(config)
     topology = await discover_topology(world, own)
     status = await controller_status(world, own, config.checkpoint_dir)
+    require_time_left(world, _bound_s(world, config, request))
     for refusal in readiness_refusals(status):
         raise refusal
     anchor = require_anchor(world, config.checkpoint_dir, status)
@@ -72,6 +74,13 @@ async def begin(world: World, config: RunConfig, request: SnapshotRequest) -> Be
         plan=plan.model_dump(mode="json"),
     )
     return Begun(config, own, request, topology, status, facts, plan)
+
+
+def _bound_s(world: World, config: RunConfig, request: SnapshotRequest) -> float:
+    """How long the attempt may take until everybody has prepared."""
+    if request.deadline_ts is None:
+        return config.prepare_timeout_s
+    return min(config.prepare_timeout_s, request.deadline_ts - world.clock.now_s())
 
 
 def readiness_refusals(status: ControllerStatus) -> Iterator[RefusedError]:

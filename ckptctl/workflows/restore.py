@@ -20,6 +20,7 @@ from ckptctl.domain.topology import Topology
 from ckptctl.errors import DiscoveryRefusedError, NotFreshError, RefusedError
 from ckptctl.planning.discovery import cannot_discard
 from ckptctl.planning.restored_facts import plan_from, siblings_of_ledger
+from ckptctl.workflows.clocks import require_time_left
 from ckptctl.workflows.discovery import controller_status, discover_topology
 from ckptctl.workflows.find_unfinished import find_unfinished
 from ckptctl.workflows.load_config import require_checkpoint_dir, require_own, require_sound
@@ -69,6 +70,7 @@ async def _begin(
     """Sections 1 and 2, and a fresh id."""
     topology = await discover_topology(world, own) if config.takes_participants else None
     status = await controller_status(world, own, config.checkpoint_dir)
+    require_time_left(world, config.prepare_timeout_s)
     live = Live(status, None if topology is None else topology.discovered)
     selected = await asyncio.to_thread(select_snapshot, world, config, falls_back=request.falls_back, live=live)
     selection, evidence = selected.selection, selected.evidence

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from operator import eq
 
@@ -56,6 +56,8 @@ class World:
     """What this process has asked of servers so far."""
     under_way: Callable[[], tuple[Asked, ...]] = _nothing_asked
     """Of that, what they have not answered yet."""
+    clocks_ahead: Callable[[], Mapping[str, float]] = dict
+    """Server -> by how many seconds its clock was ahead of ours when it last answered, as far as it says."""
 
 
 def with_warnings(world: World) -> tuple[World, list[str]]:

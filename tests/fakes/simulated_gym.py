@@ -177,6 +177,7 @@ class Simulated:
                 notice=self.notices.append,
                 traffic=channel.traffic,
                 under_way=channel.under_way,
+                clocks_ahead=channel.clocks_ahead,
             )
             yield made, wire
 

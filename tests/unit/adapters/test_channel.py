@@ -71,6 +71,7 @@ class World:
             async with Channel(
                 token=TOKEN, clock=clock, notice=self.notices.append, limits=self.limits, transport=transport
             ) as channel:
+                self.channel = channel
                 if use_controller:
                     return await action(HttpController(channel, self.url, control_timeout_s=0.2))
                 return await action(HttpParticipants(channel, {"s": self.url}, control_timeout_s=0.2))
@@ -267,6 +268,7 @@ def test_a_clock_that_is_off_is_told_once() -> None:
     world.resume()
 
     assert ["the clock of `s` is 60 s ahead of ours: deadlines will be wrong"] == world.notices
+    assert {"s": 60.0} == world.channel.clocks_ahead()
     close = World(answer(200, RESUMED, date="Mon, 21 Sep 2026 14:13:17 GMT"))
     close.resume()
     assert [] == close.notices
