@@ -39,9 +39,9 @@ async def begin(world: World, config: RunConfig, request: SnapshotRequest) -> Be
     own = require_own(config)
     topology = await discover_topology(world, own)
     status = await controller_status(world, own, config.checkpoint_dir)
-    require_time_left(world, _bound_s(world, config, request))
     for refusal in readiness_refusals(status):
         raise refusal
+    require_time_left(world, _bound_s(world, config, request))
     anchor = require_anchor(world, config.checkpoint_dir, status)
     _warn_of_other_configuration(world, config, status, anchor)
     if not request.force:
