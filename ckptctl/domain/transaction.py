@@ -22,16 +22,18 @@ class SnapshotRequest:
     """Unix seconds by which the snapshot must be published; the abort alone may go on longer."""
     deadline_s: float | None = None
     """How far off that was when it was given: what a person knows it by."""
+    deadline_option: str = "--deadline"
+    """What gives it more time."""
     level: Level = "standard"
     break_lock: bool = False
     sessions_only: bool = False
     """Only retire leaked sessions: prepare, retire, resume; nothing is committed or published."""
 
-    def within(self, seconds: float, now_s: float) -> SnapshotRequest:
-        """The same, to be done in so many seconds from now, unless less is left already."""
+    def within(self, seconds: float, now_s: float, option: str = "--deadline") -> SnapshotRequest:
+        """The same, to be done in so many seconds from now, unless less is left already; `option` says so."""
         if self.deadline_ts is not None and self.deadline_ts <= now_s + seconds:
             return self
-        return replace(self, deadline_ts=now_s + seconds, deadline_s=seconds)
+        return replace(self, deadline_ts=now_s + seconds, deadline_s=seconds, deadline_option=option)
 
 
 @dataclass(frozen=True, slots=True)

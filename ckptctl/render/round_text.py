@@ -21,7 +21,7 @@ def round_line(told: Round, plan: RoundPlan) -> str:
     if not isinstance(outcome, CkptctlError) and outcome.admission_closed_s is not None:
         parts.append(f"admission closed {short_time(outcome.admission_closed_s)}")
     if told.left_out:
-        parts.append(f"{plural(told.left_out, 'round')} left out: it took longer than the interval")
+        parts.append(f"{plural(told.left_out, 'round')} left out: this one was still at work")
     parts.append("the last one" if told.next_at_s is None else f"next at {_at(told.next_at_s):%H:%M:%S}")
     return inert(f"{_at(told.began_at_s):%Y-%m-%dT%H:%M:%SZ} round {told.number}: {safe('; '.join(parts))}\n")
 

@@ -83,8 +83,8 @@ def _not_begun(request: SnapshotRequest, silent: tuple[Asked, ...]) -> DeadlineE
         url=None if first is None else first.url,
         others=tuple(other.told() for other in silent[1:]),
         within=None if request.deadline_s is None else set_time(request.deadline_s),
-        last="the bound was given from outside (`--deadline`); nothing was changed",
-        hint="give more time with `--deadline`, or see with `ckptctl inspect --live` who does not answer",
+        last=f"the bound was given from outside (`{request.deadline_option}`); nothing was changed",
+        hint=f"give more time with `{request.deadline_option}`, or see with `ckptctl inspect --live` who does not answer",
     )
 
 

@@ -8,17 +8,35 @@ from dataclasses import replace
 import pytest
 
 from ckptctl.domain.rounds import EveryRequest
+from ckptctl.domain.traffic import Asked
 from ckptctl.domain.transaction import SnapshotRequest, TransactionResult
-from ckptctl.errors import AnchorRefusedError, AttemptAbortedError, ConfigError, StoppedError, UsageError
+from ckptctl.errors import (
+    AnchorRefusedError,
+    AttemptAbortedError,
+    ConfigError,
+    NothingThereError,
+    StoppedError,
+    UsageError,
+)
 from ckptctl.workflows import repeat
 from ckptctl.workflows.repeat import Listener, Setting, Wishes, plan_rounds
 from tests.fakes.fixed_clock import START_S, FixedClock
 from tests.fakes.small_world import a_world
-from tests.unit.planning.test_config_checks import GOOD, decoded
+from tests.unit.planning.test_config_checks import GOOD, changed, decoded
 
 TAKEN = TransactionResult(outcome="published")
 ABORTED = AttemptAbortedError("aborted", hint=None)
 EVERY = EveryRequest(every_s=10.0, jitter_s=0.0)
+
+
+class OneFolder:
+    """A reader that has the checkpoint directory of the good configuration, and nothing in it."""
+
+    def kind_of(self, path):
+        return "directory" if path == decoded(GOOD).checkpoint_dir else None
+
+    def list_tree(self, path, max_depth):
+        return ()
 
 
 class Play:
@@ -31,6 +49,7 @@ class Play:
         self._during, self._waiting = during or {}, waiting or {}
         self._share = share
         self.given_up = False
+        self.silent = ()
         self.next_setting = None
         monkeypatch.setattr(repeat, "take_snapshot", self._take)
 
@@ -65,7 +84,9 @@ class Play:
         return Setting(self._world(), found)
 
     def _world(self):
-        return replace(a_world(clock=self.clock), share=lambda: self._share)
+        return replace(
+            a_world(clock=self.clock, store=OneFolder(), under_way=lambda: self.silent), share=lambda: self._share
+        )
 
     def run(self, every=EVERY, *, deadline_ts=None, config=None):
         """How it ended."""
@@ -151,8 +172,21 @@ def test_one_now_is_taken_at_once_and_moves_nothing(monkeypatch) -> None:
     busy = Play(monkeypatch, [TAKEN] * 2, during={1: ["now"]})
     busy.run()
 
-    assert [0.0, 1.0, 20.0, 30.0] == waiting.began
-    assert [0.0, 1.0, 20.0] == busy.began
+    assert [0.0, 1.0, 10.0, 20.0] == waiting.began
+    assert [0.0, 1.0, 10.0] == busy.began
+
+
+def test_what_is_announced_comes(monkeypatch) -> None:
+    """One at once that is still at work when the regular one would begin has it left out; and jitter is drawn once for each."""
+    play = Play(monkeypatch, [TAKEN] * 4, seconds=8.0, waiting={2: ["now"]}, during={1: ["now"]}, share=0.5)
+    play.run(EveryRequest(every_s=10.0, jitter_s=4.0))
+
+    assert [0.0, 8.0, 16.0, 32.0] == play.began[:4]
+    assert [0, 1, 1] == [item.left_out for item in play.told[:3]]
+    late = Play(monkeypatch, [TAKEN] * 3, waiting={1: ["now"]}, share=0.5)
+    late.run(EveryRequest(every_s=10.0, jitter_s=4.0))
+    assert [START_S + 12.0] * 2 == [item.next_at_s for item in late.told[:2]]
+    assert 12.0 == late.began[2]
 
 
 def test_the_end_is_asked_for_while_it_waits(monkeypatch) -> None:
@@ -163,6 +197,7 @@ def test_the_end_is_asked_for_while_it_waits(monkeypatch) -> None:
 
     assert (None, [0.0, 10.0, 11.0]) == (end, play.began)
     assert [None, None, START_S + 11.0 + 25.0] == [item.deadline_ts for item in play.requests]
+    assert "--last-within" == play.requests[-1].deadline_option
     assert None is play.told[-1].next_at_s
     assert (None, [0.0, 10.0]) == (none.run(replace(EVERY, last_within_s=0.0)), none.began)
 
@@ -181,9 +216,13 @@ def test_the_round_under_way_is_the_last_one(monkeypatch) -> None:
 def test_it_has_only_so_long(monkeypatch) -> None:
     """When the bound passes it is given up: aborted and released, which the command ends with."""
     play = Play(monkeypatch, [TAKEN] * 9, during={2: ["last"]})  # this clock's sleep is over at once
+    play.silent = (Asked("counter", "http://h", "capabilities"),)
     end = play.run()
 
-    assert (True, StoppedError, "aborted and released") == (play.given_up, type(end), end.message)
+    assert (True, StoppedError) == (play.given_up, type(end))
+    assert end.message.startswith("aborted and released; the last round was not done within 25 s (`--last-within`)")
+    assert end.message.endswith("waiting for `counter` (capabilities at http://h)")
+    assert "`--last-within`" in end.hint
 
 
 def test_a_second_wish_for_the_end_gives_up(monkeypatch) -> None:
@@ -197,21 +236,21 @@ def test_a_second_wish_for_the_end_gives_up(monkeypatch) -> None:
 
 def test_a_new_configuration_is_used_from_the_next_round_on(monkeypatch) -> None:
     """Its interval counts from the round before, and its budget of failures holds."""
-    changed = decoded(GOOD)
-    section = changed.sections.rollout_checkpointing.model_copy(
+    later = decoded(GOOD)
+    section = later.sections.rollout_checkpointing.model_copy(
         update={"snapshot_attempt_interval_s": 50.0, "max_consecutive_failures": 1}
     )
-    changed = replace(changed, sections=changed.sections.model_copy(update={"rollout_checkpointing": section}))
+    later = replace(later, sections=later.sections.model_copy(update={"rollout_checkpointing": section}))
     play = Play(monkeypatch, [TAKEN, TAKEN, ABORTED], waiting={1: ["reload"]})
-    play.next_setting = changed
+    play.next_setting = later
     end = play.run(EveryRequest(jitter_s=0.0))
 
     assert ([None], ABORTED) == (play.reloads, end)
     assert [0.0, 50.0, 100.0] == play.began
-    assert [False, True, True] == [item is changed for item in play.settings]
+    assert [False, True, True] == [item is later for item in play.settings]
 
 
-@pytest.mark.parametrize("kind", ["unreadable", "unsound"])
+@pytest.mark.parametrize("kind", ["unreadable", "unsound", "nowhere"])
 def test_a_bad_new_configuration_is_refused(monkeypatch, kind) -> None:
     """It is told of, and the one before goes on as if nothing had been asked."""
     good = decoded(GOOD)
@@ -220,10 +259,11 @@ def test_a_bad_new_configuration_is_refused(monkeypatch, kind) -> None:
     play.next_setting = {
         "unreadable": ConfigError(path="c", location="x", problem="is wrong", hint=None),
         "unsound": replace(good, sections=good.sections.model_copy(update={"checkpointing": section})),
+        "nowhere": decoded(changed(checkpointing__checkpoint_dir="gone")),
     }[kind]
     play.run(config=good)
 
-    assert [ConfigError] == [type(item) for item in play.reloads]
+    assert [NothingThereError if kind == "nowhere" else ConfigError] == [type(item) for item in play.reloads]
     assert [0.0, 10.0, 20.0] == play.began
     assert all(item is good for item in play.settings)
 
