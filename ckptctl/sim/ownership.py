@@ -39,7 +39,7 @@ class ResultOwner:
         Raises:
             AgentClientError: the agent is another process by now, and the result is gone with the one that had it.
         """
-        receipt = await self._receipt(agent, pair)
+        receipt = await self._receipt(agent, pair, result)
         async with self._state.plane.mutation():
             sealed = self._sealed_result(pair, agent, receipt, result)
             is_ready = self._state.ledger.sealed(group_id, generation_index, sealed)
@@ -47,15 +47,21 @@ class ResultOwner:
             self._log(group_id, generation_index, pair, sealed, result)
         return is_ready
 
-    async def _receipt(self, agent: AgentClient, pair: tuple[str, int]) -> CompletionReceipt:
-        """Ask until the agent answers: while it does not, it may still hold the result."""
+    async def _receipt(self, agent: AgentClient, pair: tuple[str, int], result: Mapping[str, Any]) -> CompletionReceipt:
+        """Ask until the agent answers with the receipt of this result: while it does not, it may still hold it."""
         pause_s = FIRST_PAUSE_S
         while True:
             try:
-                return await agent.completion_receipt(*pair)
+                receipt = await agent.completion_receipt(*pair)
             except AgentClientError as problem:
                 if problem.code == FORGOTTEN:
                     raise
+            else:
+                # One that is not of this result could never be acknowledged: the agent would hold the result for ever.
+                if (receipt.rollout_id, receipt.attempt_index) == pair and receipt.result_digest == compact_digest(
+                    result
+                ):
+                    return receipt
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 

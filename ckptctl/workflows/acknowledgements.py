@@ -12,10 +12,11 @@ block every later prepare of an agent that holds it. One that nobody owns cannot
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
+from ckptctl.domain.amounts import plural
 from ckptctl.domain.controller import Acknowledgement
 from ckptctl.domain.evidence import LiveFacts
 from ckptctl.domain.participant import AgentStatus, CompletionReceipt, Execution
@@ -54,12 +55,15 @@ class Outbox:
             name: item.server_name for item in topology.agents for name in (item.participant_name, item.server_name)
         }
         self._turn = asyncio.Lock()
+        self._done: set[Pair] = set()
+        """What the last flush had delivered and confirmed, or settled."""
         self.delivered = 0
 
     async def flush(self, deadline_ts: float) -> int:
         """Deliver and confirm what is there now, and return how many that were. Concurrent callers take turns."""
         async with self._turn:
             pending = await self._pending(deadline_ts)
+            self._demand_news(pending)
             by_agent: dict[str, list[CompletionReceipt]] = {}
             for item in pending:
                 by_agent.setdefault(item.agent_name, []).append(item.receipt)
@@ -69,6 +73,7 @@ class Outbox:
             }
             accepted = await side_by_side(calls)
             await self._confirm(tuple(item for receipts in accepted.values() for item in receipts), deadline_ts)
+            self._done = {_pair(item.receipt) for item in pending}
             self.delivered += len(pending)
             return len(pending)
 
@@ -82,6 +87,21 @@ class Outbox:
                 last = f"completed results keep coming: {total} were acknowledged, {count} of them in the last round"
                 raise DeadlineError(server="controller", operation="acknowledgements", last=last)
         return total
+
+    def _demand_news(self, pending: Iterable[Acknowledgement]) -> None:
+        """Raise MalformedReplyError when the controller owes again what it said was done: that would go on for ever."""
+        again = [item.receipt for item in pending if _pair(item.receipt) in self._done]
+        if again:
+            raise MalformedReplyError(
+                server="controller",
+                operation="acknowledgements",
+                status=200,
+                server_code="owed-again",
+                detail=f"{plural(len(again), 'completed result')} came back after it was confirmed or settled, for example "
+                f"{again[0].rollout_id} attempt {again[0].attempt_index}",
+                hint="its outbox keeps what it should have removed; see its log. A restart of the run and `ckptctl restore` "
+                "begin with an outbox of what ledger and replay metadata own",
+            )
 
     async def _pending(self, deadline_ts: float) -> list[Acknowledgement]:
         pending: list[Acknowledgement] = []
@@ -113,13 +133,13 @@ class Outbox:
         unknown: list[CompletionReceipt] = []
         waiting = [(receipts[start : start + BATCH], False) for start in range(0, len(receipts), BATCH)]
         absent: set[Pair] = set()
-        why = ""
+        reasons: dict[Pair, str] = {}
         while waiting:
             batch, is_part = waiting.pop(0)
             try:
                 await self._acknowledge(server, batch, deadline_ts)
             except AcknowledgementRefusedError as refusal:
-                why = refusal.detail
+                reasons.update(dict.fromkeys(map(_pair, batch), refusal.detail))
                 if len(batch) == 1:
                     unknown += batch
                     continue
@@ -136,8 +156,8 @@ class Outbox:
         if unknown:
             doubtful = tuple(item for item in unknown if _pair(item) not in absent)
             if doubtful:
-                await self._demand_forgotten(server, doubtful, deadline_ts, why)
-            await self._settle(agent, tuple(unknown), deadline_ts, why)
+                await self._demand_forgotten(server, doubtful, deadline_ts, reasons)
+            await self._settle(agent, tuple(unknown), deadline_ts, reasons[_pair(unknown[0])])
         return tuple(accepted)
 
     async def _told_apart(self, server: str, batch: Receipts, deadline_ts: float) -> _Parts | None:
@@ -158,7 +178,9 @@ class Outbox:
         delivered = (known, others) if is_worth_trying else (known,)
         return _Parts(tuple(part for part in delivered if part), others, () if is_worth_trying else others)
 
-    async def _demand_forgotten(self, server: str, refused: Receipts, deadline_ts: float, why: str) -> None:
+    async def _demand_forgotten(
+        self, server: str, refused: Receipts, deadline_ts: float, reasons: Mapping[Pair, str]
+    ) -> None:
         """Raise AcknowledgementRefusedError unless the agent holds none of the results whose receipts it refuses."""
         held = _held_by(await self._status(server, deadline_ts))
         if held is None:
@@ -173,7 +195,8 @@ class Outbox:
             operation=OPERATION,
             status=409,
             server_code="contested",
-            detail=f"it refuses the receipt of {what.rollout_id} attempt {what.attempt_index} ({why}) and {how}",
+            detail=f"it refuses the receipt of {what.rollout_id} attempt {what.attempt_index} ({reasons[_pair(what)]}) "
+            f"and {how}",
             hint="try again; if it stays, compare its `completion-receipt` of that attempt with the controller's",
         )
 

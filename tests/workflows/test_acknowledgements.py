@@ -54,6 +54,7 @@ class Servers:
         """What an agent's status says besides; None where it has none."""
         self.lost = 0
         self.echo = lambda receipts: receipts
+        self.why = lambda receipts: "unknown"
 
     async def acknowledgements(self, *, limit=1000, after=None):
         begin = int(after or 0)
@@ -68,7 +69,7 @@ class Servers:
             raise UnreachableError(server=server, operation="acknowledge-completed", detail="reset")
         if any(item.rollout_id in self.forgotten for item in receipts):
             raise AcknowledgementRefusedError(
-                server=server, operation="acknowledge-completed", status=409, server_code="x", detail="unknown"
+                server=server, operation="acknowledge-completed", status=409, server_code="x", detail=self.why(receipts)
             )
         self.acknowledged[server] = self.acknowledged.get(server, 0) + len(receipts)
         return AcknowledgeReply(acknowledged=self.echo(list(receipts)))
@@ -196,6 +197,32 @@ def test_a_result_that_its_agent_holds_is_not_settled() -> None:
     assert "x2" in {item.receipt.rollout_id for item in servers.owed}
 
 
+def test_each_refused_receipt_keeps_its_own_reason() -> None:
+    """Two are contested: the first is named, with what the agent said of the first."""
+    servers = Servers({"a": ["x1", "x2"]}, forgotten={"x1", "x2"}, owned={"x1", "x2"})
+    held = [receipt(name).model_dump(include={"rollout_id", "attempt_index"}) for name in ("x1", "x2")]
+    servers.status = {"completed_unacknowledged": 2, "completed_unacknowledged_attempts": held}
+    servers.why = lambda receipts: f"{receipts[0].rollout_id} has another receipt"
+    with pytest.raises(AcknowledgementRefusedError, match="receipt of x1 attempt 0 .x1 has another receipt. and holds"):
+        drain(servers)
+
+
+def test_what_is_owed_again_is_not_delivered_for_ever() -> None:
+    """A controller that keeps what it said was confirmed, or settled, is told at once, and which result it is."""
+    for forgotten in (set(), {"x"}):
+        servers = Servers({"a": ["x"]}, forgotten=forgotten, owned=forgotten)
+        kept = list(servers.owed)
+        take = servers.acknowledgements
+
+        async def keep(*, servers=servers, kept=kept, take=take, **page):
+            servers.owed = list(kept)
+            return await take(**page)
+
+        servers.acknowledgements = keep
+        with pytest.raises(MalformedReplyError, match="1 completed result came back .* x attempt 0"):
+            drain(servers)
+
+
 def test_what_nobody_owns_cannot_be_resolved() -> None:
     """A result that neither the agent nor the ledger has is lost: the snapshot stops."""
     for owed in ({"a": ["x"]}, {"gone_agent": ["x"]}):
@@ -220,13 +247,15 @@ def test_another_echo_is_not_confirmed() -> None:
 
 
 def test_an_outbox_that_never_empties_runs_into_the_deadline() -> None:
-    """A controller that forgets nothing does not make ckptctl wait for ever, nor busily."""
-    servers = Servers({"a": ["x"]})
+    """A run whose rollouts keep ending does not make ckptctl wait for ever, nor busily."""
+    servers = Servers({"a": ["x0"]})
 
-    async def keep(receipts):
-        return ConfirmReply(removed=0, unknown=[], remaining=1)
+    async def another(receipts):
+        number = len(servers.requests)
+        servers.owed = [Acknowledgement(agent_name="a", receipt=receipt(f"x{number}"))]
+        return ConfirmReply(removed=1, unknown=[], remaining=1)
 
-    servers.confirm = keep
+    servers.confirm = another
     with pytest.raises(TimedOutError, match="completed results keep coming"):
         drain(servers)
 

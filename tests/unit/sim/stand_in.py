@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 import httpx2
 
+from ckptctl.domain.canonical import compact_digest
 from ckptctl.domain.ids import capture_key
 from ckptctl.domain.staged import stage_call
 from ckptctl.formats.staged_row import encode_staged_row, row_tags
@@ -76,16 +77,17 @@ class StandInAgent:
         async with self.plane.mutation():
             self.plane.put("rollout_staging", row.key, encode_staged_row(row), row_tags(row))
         await self.gate.wait()
+        result = {"reward": 1.0, "transcript": [{"of": pair[0]}], "final_state": {"count": 1}}
         self.results[pair] = {
             "rollout_id": pair[0],
             "attempt_index": pair[1],
             "execution_generation": 1,
             "result_identity": "r",
-            "result_digest": "0" * 64,
+            "result_digest": compact_digest(result),
             "manifest_capture_key": key,
             "terminal_model_call_id": "call-0",
         }
-        return httpx2.Response(200, json={"reward": 1.0, "transcript": [{"of": pair[0]}], "final_state": {"count": 1}})
+        return httpx2.Response(200, json=result)
 
 
 CONFIG = {"grpo": {"seed": 7}, "rollout_checkpointing": {}, "token_capture": {"control_auth_token": "s3cret"}}
