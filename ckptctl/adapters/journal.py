@@ -17,9 +17,12 @@ from typing import Any
 
 from ckptctl.adapters import durable
 from ckptctl.adapters.local_store import LocalStore
+from ckptctl.domain.finding import DefectError
 from ckptctl.domain.ids import CONTROL_FOLDER, JOURNAL_FOLDER, JOURNAL_NAME
+from ckptctl.domain.limits import DEFAULT_LIMITS
 from ckptctl.errors import JournalDamagedError, StorageError
-from ckptctl.formats.journal_line import decode_line
+from ckptctl.formats.canonical_json import load_object
+from ckptctl.formats.journal_line import as_record, decode_line
 from ckptctl.ports import Clock, JournalRecord, JournalWriter
 
 _MODE = 0o600
@@ -45,7 +48,7 @@ class FileJournalWriter:
         """
         descriptor = durable.open_append(self._path, create=False)
         try:
-            durable.append_line(descriptor, _line(record, self._clock), path=self._path, sync=sync)
+            durable.append_line(descriptor, _line(record, self._clock, self._path), path=self._path, sync=sync)
         finally:
             os.close(descriptor)
 
@@ -62,8 +65,9 @@ class FileJournal:
         """Start a transaction; its first record is durable when this returns."""
         durable.make_directory(self._folder)
         number = 1 + max((int(name.split("-")[0]) for name in self.transactions()), default=0)
-        first = _line({"event": "begin", "kind": kind, "transaction": f"{number:06d}-{kind}", **facts}, self._clock)
         path = self.path_of(f"{number:06d}-{kind}")
+        begun = {"event": "begin", "kind": kind, "transaction": f"{number:06d}-{kind}", **facts}
+        first = _line(begun, self._clock, path)
         if not durable.create_file(path, first + b"\n", mode=_MODE):
             raise StorageError(
                 operation="create", path=path, detail="it exists: is another ckptctl at work without the lock?"
@@ -122,6 +126,19 @@ class FileJournal:
         return f"{self._folder}/{transaction}.jsonl"
 
 
-def _line(record: Mapping[str, Any], clock: Clock) -> bytes:
+def _line(record: Mapping[str, Any], clock: Clock, path: str) -> bytes:
+    """One record as it is written. Raises StorageError for one that no reader would take back: it would condemn all others."""
     stamped = {"at": round(clock.now_s(), 6), **record}
-    return json.dumps(stamped, separators=(",", ":"), allow_nan=False).encode()
+    line = json.dumps(stamped, separators=(",", ":"), allow_nan=False).encode()
+    try:
+        is_record, why = as_record(load_object(line, DEFAULT_LIMITS)) is not None, "it is none of ours"
+    except DefectError as error:
+        is_record, why = False, error.defects[0].message
+    if is_record:
+        return line
+    raise StorageError(
+        operation="write to",
+        path=path,
+        detail=f"this `{record.get('event')}` could not be read back: {why}",
+        hint="look at the number or name that it speaks of: a server reports it, or a directory bears it",
+    )

@@ -19,6 +19,8 @@ SNAPSHOT_NAME = re.compile(r"snapshot_([0-9]+)\Z")
 TMP_SNAPSHOT_NAME = re.compile(r"tmp_snapshot_([0-9]+)\Z")
 TRASH_SNAPSHOT_NAME = re.compile(r"trash_snapshot_([0-9]+)\Z")
 STEP_NAME = re.compile(r"step_([0-9]+)\Z")
+MAX_SNAPSHOT_NUMBER = 10**12 - 1
+"""Numbers above are nobody's count (a copy by hand, say), and soon too long for a journal: none is given, none is counted."""
 SNAPSHOTS_FOLDER = "rollout_snapshots"
 BOOTSTRAP_FOLDER = "bootstrap"
 CONTROL_FOLDER = ".ckptctl"
@@ -98,7 +100,13 @@ def staging_key(capture: str, model_call_id: str) -> str:
 def snapshot_number(name: str) -> int | None:
     """The sequence number of a published snapshot's directory name, or None. Any digit count is read."""
     found = SNAPSHOT_NAME.match(name)
-    return int(found.group(1)) if found and len(name) < 40 else None
+    number = int(found.group(1)) if found and len(name) < 40 else None
+    return None if number is None or number > MAX_SNAPSHOT_NUMBER else number
+
+
+def is_uncounted(name: str) -> bool:
+    """Whether a directory is named as a published snapshot, but with a number that is not counted. NeMo-RL counts it."""
+    return SNAPSHOT_NAME.match(name) is not None and snapshot_number(name) is None
 
 
 def snapshot_name(number: int) -> str:

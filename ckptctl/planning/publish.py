@@ -24,6 +24,7 @@ from ckptctl.domain.manifest import (
     SnapshotManifest,
 )
 from ckptctl.domain.participant import AgentCommitReply, ModelCommitReply, ResourcesCommitReply
+from ckptctl.errors import RefusedError
 
 CommitReply = AgentCommitReply | ModelCommitReply | ResourcesCommitReply
 MANIFEST_FILE = "manifest.json"
@@ -45,8 +46,21 @@ def new_checkpoint_id(train_step: int, number: int, nonce: str) -> str:
 
 
 def next_number(names: Iterable[str]) -> int:
-    """The number of the next snapshot of an anchor: the highest published one + 1; unpublished names do not count."""
-    return 1 + max((number for name in names if (number := ids.snapshot_number(name)) is not None), default=0)
+    """The number of the next snapshot of an anchor: the highest published one + 1; unpublished names do not count.
+
+    Raises:
+        RefusedError: there is no higher one.
+    """
+    highest, name = max(
+        ((number, name) for name in names if (number := ids.snapshot_number(name)) is not None), default=(0, "")
+    )
+    if highest >= ids.MAX_SNAPSHOT_NUMBER:
+        raise RefusedError(
+            f"`{name}` has the highest number that a snapshot can have: no other can follow it; nothing was changed",
+            hint=f"move `{name}` out of `{ids.SNAPSHOTS_FOLDER}/` of its anchor, or give it a lower number; "
+            "then run the same command again",
+        )
+    return 1 + highest
 
 
 def compose_manifest(

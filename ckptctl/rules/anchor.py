@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from ckptctl.domain.evidence import AnchorEvidence, Evidence, SiblingSnapshot
 from ckptctl.domain.finding import Violation
 from ckptctl.domain.fingerprint import identity_differences
-from ckptctl.domain.ids import SNAPSHOTS_FOLDER
+from ckptctl.domain.ids import MAX_SNAPSHOT_NUMBER, SNAPSHOTS_FOLDER, is_uncounted
 from ckptctl.domain.wrong_kind import LINKED_HINT, MISPLACED_HINT
 from ckptctl.rules._model import CannotRunError, NotAskedError, Rule
 from ckptctl.rules._parts import value_of
@@ -244,6 +244,16 @@ def mismatch(anchor: AnchorEvidence, sibling: SiblingSnapshot) -> tuple[str, boo
 def check_newest_counts(evidence: Evidence) -> Iterator[Violation]:
     """Invariant 14."""
     anchor = anchor_of(evidence)
+    for path in anchor.garbage:
+        folder, _, name = path.rpartition("/")
+        if folder == SNAPSHOTS_FOLDER and is_uncounted(name):
+            yield Violation(
+                f"NeMo-RL will look at `{name}` first, which ckptctl does not count (its number is above {MAX_SNAPSHOT_NUMBER}); "
+                "move it away",
+                path,
+                expected=f"at most {MAX_SNAPSHOT_NUMBER}",
+                actual=name,
+            )
     candidates = _readable(anchor, until=lambda sibling: mismatch(anchor, sibling) is None)
     chosen = next((sibling for sibling in candidates if mismatch(anchor, sibling) is None), None)
     if chosen is None or chosen.is_valid is None or chosen.is_valid:

@@ -11,7 +11,14 @@ from collections.abc import Iterator
 from ckptctl.domain.evidence import AnchorEvidence, Evidence
 from ckptctl.domain.finding import Violation
 from ckptctl.domain.fingerprint import secret_paths
-from ckptctl.domain.ids import SNAPSHOTS_FOLDER, STEP_NAME, TMP_SNAPSHOT_NAME, TRASH_SNAPSHOT_NAME
+from ckptctl.domain.ids import (
+    MAX_SNAPSHOT_NUMBER,
+    SNAPSHOTS_FOLDER,
+    STEP_NAME,
+    TMP_SNAPSHOT_NAME,
+    TRASH_SNAPSHOT_NAME,
+    is_uncounted,
+)
 from ckptctl.rules._model import NotAskedError, Rule
 from ckptctl.rules._parts import value_of
 from ckptctl.rules.anchor import anchor_of
@@ -45,6 +52,8 @@ def _what_it_is(name: str, *, is_beside_snapshots: bool) -> str:
         return "a snapshot that is being written or was never finished; `ckptctl publish` decides, the next save removes it"
     if TRASH_SNAPSHOT_NAME.match(name):
         return "a snapshot whose deletion was interrupted; the next save or `ckptctl gc` removes it"
+    if is_beside_snapshots and is_uncounted(name):
+        return f"its number is above {MAX_SNAPSHOT_NUMBER}, so it is not counted: nothing of ours selects, judges or deletes it"
     if is_beside_snapshots and not name.startswith(("tmp_snapshot_", "trash_snapshot_")):
         return STRAY
     if name.startswith("tmp_"):

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from ckptctl.domain.evidence import Evidence
 from ckptctl.domain.finding import Violation
-from ckptctl.domain.ids import snapshot_number
+from ckptctl.domain.ids import MAX_SNAPSHOT_NUMBER, is_uncounted, snapshot_number
 from ckptctl.domain.safe_text import shown
 from ckptctl.domain.schemas import foreign_marker, is_schema_number, schema_refusal
 from ckptctl.domain.wrong_kind import LINKED_HINT, MISPLACED_HINT
@@ -51,7 +51,14 @@ def check_place(evidence: Evidence) -> Iterator[Violation]:
             actual=kind,
             hint=LINKED_HINT if evidence.root_kind == "symlink" else MISPLACED_HINT,
         )
-    if number is None:
+    if is_uncounted(evidence.name):
+        yield Violation(
+            f"`{evidence.name}` has a number above {MAX_SNAPSHOT_NUMBER}: it is not counted, but NeMo-RL would take it for the "
+            "newest; move it away",
+            expected=f"at most {MAX_SNAPSHOT_NUMBER}",
+            actual=evidence.name,
+        )
+    elif number is None:
         yield Violation(
             f"`{evidence.name}` is not the name of a published snapshot: NeMo-RL will never select it",
             expected="snapshot_<digits>",

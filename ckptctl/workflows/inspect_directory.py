@@ -13,7 +13,14 @@ from typing import TypeVar
 
 from ckptctl.domain.evidence import Evidence, TreeEntry
 from ckptctl.domain.finding import Level, TargetReport, worst
-from ckptctl.domain.ids import BOOTSTRAP_FOLDER, RESOURCES, SNAPSHOTS_FOLDER, step_number
+from ckptctl.domain.ids import (
+    BOOTSTRAP_FOLDER,
+    MAX_SNAPSHOT_NUMBER,
+    RESOURCES,
+    SNAPSHOTS_FOLDER,
+    is_uncounted,
+    step_number,
+)
 from ckptctl.domain.inspection import (
     AnchorView,
     DirectoryInspection,
@@ -298,6 +305,8 @@ def _what_it_is(path: str) -> str:
         return "a snapshot that is being written, or was never finished"
     if name.startswith("trash_snapshot_"):
         return "a snapshot whose deletion was interrupted"
+    if is_uncounted(name):
+        return f"its number is above {MAX_SNAPSHOT_NUMBER}, so it is not counted: nothing of ours selects, judges or deletes it"
     if folder:
         return "by its name no snapshot: nothing selects, judges or deletes it"
     if name.startswith("tmp_"):

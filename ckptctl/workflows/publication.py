@@ -7,7 +7,7 @@ is: the snapshot is durable, whatever happens next.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -15,7 +15,7 @@ from typing import Any
 
 from ckptctl.domain.checksums import Checksums
 from ckptctl.domain.finding import Level, TargetReport
-from ckptctl.domain.ids import SNAPSHOTS_FOLDER, snapshot_number
+from ckptctl.domain.ids import MAX_SNAPSHOT_NUMBER, SNAPSHOTS_FOLDER, is_uncounted, snapshot_number
 from ckptctl.domain.participant import DiscoveredParticipant
 from ckptctl.domain.plan import Step
 from ckptctl.domain.retention import TRASH_FOLDER, GcFacts, GcPlan, GcPolicy, snapshot_path, trash_entry
@@ -190,7 +190,7 @@ def _retention(work: Publication) -> GcPlan:
             is_valid=True if name == published else None,
             pin_reason=pins.get(snapshot_path(work.anchor, name)),
         )
-        for name in snapshot_names(work.world, work.checkpoint_dir, work.anchor)
+        for name in _counted(_names(work.world, work.checkpoint_dir, work.anchor))
     ]
     policy = GcPolicy(keep_latest_k=work.keep_latest_k)
     plan = plan_gc(GcFacts(snapshots=tuple(facts)), policy)
@@ -213,12 +213,27 @@ def _move_to_trash(work: Publication, path: str, date_s: int) -> None:
 
 
 def snapshot_names(world: World, checkpoint_dir: str, anchor: str) -> tuple[str, ...]:
-    """Names of the published snapshots of an anchor."""
+    """Names of the published snapshots of an anchor; of one that is not counted is warned."""
+    names = _names(world, checkpoint_dir, anchor)
+    for name in names:
+        if is_uncounted(name):
+            world.notice(
+                f"`{snapshot_path(anchor, name)}` is not counted, no snapshot has a number above {MAX_SNAPSHOT_NUMBER}; "
+                "NeMo-RL would take it for the newest: move it away"
+            )
+    return _counted(names)
+
+
+def _names(world: World, checkpoint_dir: str, anchor: str) -> tuple[str, ...]:
     try:
         entries = world.store.list_tree(f"{checkpoint_dir}/{anchor}/{SNAPSHOTS_FOLDER}", max_depth=1)
     except FileNotFoundError:
         return ()
-    return tuple(entry.path for entry in entries if snapshot_number(entry.path) is not None)
+    return tuple(entry.path for entry in entries)
+
+
+def _counted(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(name for name in names if snapshot_number(name) is not None)
 
 
 def _demand_time(work: Publication) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from ckptctl.domain.evidence import TargetKind, TreeEntry
 from ckptctl.domain.ids import (
     BOOTSTRAP_FOLDER,
+    MAX_SNAPSHOT_NUMBER,
     SNAPSHOT_NAME,
     SNAPSHOTS_FOLDER,
     TMP_SNAPSHOT_NAME,
@@ -245,7 +246,7 @@ def _demand(
     told, hint = "", EXPECTED
     if strays:
         named = ", ".join(f"`{safe(name)}`" for name in strays[:STRAYS_TOLD])
-        told = f" ({named} there: no name of a snapshot, which is `snapshot_` and digits)"
+        told = f" ({named} there: no name of a snapshot, which is `snapshot_` and digits, up to {MAX_SNAPSHOT_NUMBER})"
     elif packs:
         there = "one packed snapshot lies" if len(packs) == 1 else f"{len(packs)} packed snapshots lie"
         suffix = next(suffix for suffix in PACK_SUFFIXES if packs[0].endswith(suffix))

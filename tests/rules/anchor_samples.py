@@ -193,6 +193,14 @@ bad(
 )
 bad(
     "ANC005",
+    "a number that is not counted",
+    "does not count",
+    base="anchor",
+    evidence={"anchor garbage": ("rollout_snapshots/snapshot_18446744073709551615",)},
+    artifact="rollout_snapshots/snapshot_18446744073709551615",
+)
+bad(
+    "ANC005",
     "none is valid",
     "no snapshot of this anchor is valid",
     base="anchor",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import time
 from dataclasses import replace
 
@@ -504,3 +505,24 @@ def test_acknowledgements_are_drained_in_one_batch_per_agent(tmp_path) -> None:
     assert wire.posts().index(("controller", "acknowledgements/confirm")) < wire.posts().index(
         ("policy_model", "model-admission/pause")
     )
+
+
+def test_a_copy_with_a_number_that_nobody_counts(tmp_path) -> None:
+    """`cp -a` to the highest number of 64 bits: the next snapshot follows the last one of ours, and tells of the copy; gc keeps it."""
+    strange = "snapshot_18446744073709551615"
+
+    async def scenario(gym):
+        await attempt(gym)
+        folder = gym.checkpoint_dir / "bootstrap" / "rollout_snapshots"
+        shutil.copytree(folder / "snapshot_000001", folder / strange)
+        result, _ = await attempt(gym, SnapshotRequest(force=True))
+        last = folder / f"snapshot_{10**12 - 1}"
+        shutil.copytree(folder / "snapshot_000001", last)
+        refused, _ = await attempt(gym, SnapshotRequest(force=True))
+        return result, refused, (folder / strange).is_dir()
+
+    result, refused, is_kept = run(tmp_path, scenario, in_flight=False)
+    assert result.snapshot.endswith("/snapshot_000002")
+    assert [True] == [f"{strange}` is not counted" in text for text in result.warnings if strange in text]
+    assert is_kept
+    assert (RefusedError, True) == (type(refused), "snapshot_999999999999" in refused.hint)

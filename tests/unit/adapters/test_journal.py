@@ -41,6 +41,20 @@ def test_a_torn_last_line_is_dropped(tmp_path) -> None:
     assert ["begin", "finish"] == [record.record["event"] for record in journal.read("000001-snapshot")]
 
 
+@pytest.mark.parametrize("facts", [{"number": 2**64}, {"final": ["x"]}])
+def test_what_could_not_be_read_back_is_not_written(tmp_path, facts) -> None:
+    """Before anything is there, and between two steps: the lines before it stay good."""
+    journal = FileJournal(str(tmp_path), SystemClock())
+    with pytest.raises(StorageError, match=r"000001-snapshot\.jsonl.*could not be read back"):
+        journal.begin("snapshot", facts)
+    assert () == journal.transactions()
+
+    writer = journal.begin("snapshot", {})
+    with pytest.raises(StorageError, match="could not be read back"):
+        writer.append({"event": "outcome", "step": "save", "mutation_version": 2**64}, sync=False)
+    assert ["begin"] == [record.record["event"] for record in journal.read("000001-snapshot")]
+
+
 def test_a_file_that_is_gone_is_not_begun_again(tmp_path) -> None:
     """A journal without its first line would condemn the very snapshot that it tells of."""
     writer = FileJournal(str(tmp_path), SystemClock()).begin("snapshot", {})

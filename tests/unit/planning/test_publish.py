@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from ckptctl.domain.controller import SaveReply
 from ckptctl.domain.manifest import ParticipantIdentity
 from ckptctl.domain.participant import AgentCommitReply, ModelCommitReply, ResourcesCommitReply
+from ckptctl.errors import RefusedError
 from ckptctl.formats.snapshot_manifest import encode_manifest
 from ckptctl.planning.publish import (
     SAVED_FILES,
@@ -116,3 +119,11 @@ def test_numbers_and_ids() -> None:
         ["snapshot_000002", "snapshot_12", "tmp_snapshot_000040", "trash_snapshot_000041", "other"]
     )
     assert "rollout-step-3-snapshot-13-abc" == new_checkpoint_id(3, 13, "abc")
+
+
+def test_numbers_have_an_end() -> None:
+    """One that no count of ours can have come to is passed over, and none follows the highest."""
+    assert 3 == next_number(["snapshot_000002", "snapshot_18446744073709551615", "snapshot_1000000000000"])
+    assert 10**12 - 1 == next_number(["snapshot_999999999998"])
+    with pytest.raises(RefusedError, match=r"`snapshot_999999999999` has the highest number"):
+        next_number(["snapshot_000002", "snapshot_999999999999"])
