@@ -13,6 +13,8 @@ from ckptctl.cli.options import ConfigOption, FormatOption, OutputOption, QuietO
 from ckptctl.cli.sim_options import DEFAULT_ENVIRONMENTS, DataPlaneName, GranularityName
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
     from ckptctl.sim.answers import ClusterAnswer
     from ckptctl.sim.cluster_options import ClusterRecord
 
@@ -49,9 +51,21 @@ def _answer(settings: Settings, document: Any) -> None:
 
 
 def _run(work: Any) -> Any:
-    import asyncio
+    from ckptctl.cli.sim_stopping import run_to_end
 
-    return asyncio.run(work)
+    return run_to_end(work)
+
+
+async def _shown(starting: Awaitable[ClusterRecord]) -> ClusterAnswer:
+    """What a start came to; one that is stopped before its answer is known leaves nothing running."""
+    from ckptctl.sim import cluster
+
+    record = await starting
+    try:
+        return await _cluster_answer(record)
+    except BaseException:
+        cluster.down(record.run_dir, kill=True)
+        raise
 
 
 @app.command("up", short_help="Start a cluster of real processes on this machine.", epilog=epilog("sim"))
@@ -112,8 +126,8 @@ def up(
         acknowledge_interval_s=acknowledge_interval,
         prepare_timeout_s=prepare_timeout,
     )
-    record = _run(cluster.up(_own_folder(run_dir), options, restore_expected=restore_expected))
-    _answer(settings, _run(_cluster_answer(record)))
+    starting = cluster.up(_own_folder(run_dir), options, restore_expected=restore_expected)
+    _answer(settings, _run(_shown(starting)))
 
 
 @app.command("run", epilog=epilog("sim"))
@@ -276,8 +290,8 @@ def restart(
     _require_extra()
     from ckptctl.sim import cluster
 
-    record = _run(cluster.restart(_record(run_dir).run_dir, restore_expected=restore_expected))
-    _answer(settings, _run(_cluster_answer(record)))
+    starting = cluster.restart(_record(run_dir).run_dir, restore_expected=restore_expected)
+    _answer(settings, _run(_shown(starting)))
 
 
 @app.command("compare", short_help="Compare a restored run with an uninterrupted one.", epilog=epilog("sim compare"))

@@ -4,7 +4,8 @@
     restart  the same cluster with new processes, on new ports, in the next incarnation; what still runs is killed first
     down     end every process of the record, and nothing else
 
-A start that fails half-way leaves no process behind. What the processes do is their own modules' business.
+A start that fails, is stopped or is killed half-way leaves no process behind that the record does not name. What the processes do
+is their own modules' business.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ from ckptctl.sim.cluster_options import (
 )
 from ckptctl.sim.controller_settings import ControllerSettings
 from ckptctl.sim.environments import KINDS, servers_of
+from ckptctl.sim.life_line import LifeLine
+from ckptctl.sim.one_start import only_start
 from ckptctl.sim.processes import ProcessIdentity, is_alive, launch, stop
 from ckptctl.sim.queue_host import scratch_folder
 from ckptctl.sim.run_config import POLICY_MODEL, STAGING_PARTITION, agent_names, capacity, run_config
@@ -74,22 +77,22 @@ async def up(
     """Start a cluster and wait until all of it answers.
 
     Raises:
-        RefusedError: one runs in this directory already.
+        RefusedError: one runs in this directory already, or is being started there.
         UnreachableError: a process ended or did not answer; none is left running.
     """
     assert run_dir.startswith("/"), "the run directory is an absolute path"
-    before = _previous(run_dir)
-    if before is not None and any(is_alive(process.identity) for process in before.processes):
-        hint = f"end it with `ckptctl sim down --dir {run_dir}`"
-        raise RefusedError(f"a cluster runs in `{run_dir}` already", hint=hint)
-    incarnation = 1 if before is None else before.incarnation + 1
-    return await _start(run_dir, options, incarnation, restore_expected, timeout_s)
+    require_playable(options)
+    _next_incarnation(run_dir)  # a refusal makes no directory
+    with only_start(run_dir):
+        return await _start(run_dir, options, _next_incarnation(run_dir), restore_expected, timeout_s)
 
 
 async def restart(run_dir: str, *, restore_expected: bool, timeout_s: float = 60) -> ClusterRecord:
     """Kill what still runs of a cluster and start its next incarnation. Raises as `up`, and NothingThereError."""
-    record = down(run_dir, kill=True)
-    return await _start(record.run_dir, record.options, record.incarnation + 1, restore_expected, timeout_s)
+    with only_start(run_dir):
+        record = down(run_dir, kill=True)
+        require_playable(record.options)
+        return await _start(record.run_dir, record.options, record.incarnation + 1, restore_expected, timeout_s)
 
 
 def down(run_dir: str, *, kill: bool) -> ClusterRecord:
@@ -110,7 +113,6 @@ def down(run_dir: str, *, kill: bool) -> ClusterRecord:
 async def _start(
     run_dir: str, options: ClusterOptions, incarnation: int, restore_expected: bool, timeout_s: float
 ) -> ClusterRecord:
-    require_playable(options)
     token = _prepare_directory(run_dir, incarnation)
     for attempt in range(START_TRIES):
         record = _spawn_all(run_dir, options, incarnation, restore_expected, token)
@@ -173,11 +175,16 @@ def _first_problem(error: BaseException) -> CkptctlError | None:
     return error if isinstance(error, CkptctlError) else None
 
 
-def _previous(run_dir: str) -> ClusterRecord | None:
+def _next_incarnation(run_dir: str) -> int:
+    """The incarnation that a new start is. Raises RefusedError while a cluster runs."""
     try:
-        return read_record(run_dir)
+        before = read_record(run_dir)
     except NothingThereError:
-        return None
+        return 1
+    if any(is_alive(process.identity) for process in before.processes):
+        hint = f"end it with `ckptctl sim down --dir {run_dir}`"
+        raise RefusedError(f"a cluster runs in `{run_dir}` already", hint=hint)
+    return before.incarnation + 1
 
 
 def _prepare_directory(run_dir: str, incarnation: int) -> str:
@@ -201,28 +208,31 @@ def _spawn_all(
     config = encode_yaml(run_config(run_dir, options, urls))
     durable.write_file(f"{run_dir}/{CONFIG_FILE}", config, mode=SECRET_MODE)
     plan = [_entry(run_dir, incarnation, process) for process in planned]
-    started = launch(plan, environment={TOKEN_ENV: token})
-    record = ClusterRecord.model_validate(
-        {
-            "run_dir": run_dir,
-            "incarnation": incarnation,
-            "restore_expected": restore_expected,
-            "started_at": time.time(),
-            "options": options,
-            "processes": [
-                {
-                    "name": process.name,
-                    "role": process.role,
-                    "pid": identity.pid,
-                    "start_ticks": identity.start_ticks,
-                    "url": _url(process.settings.port),
-                    "log": entry["log"],
-                }
-                for process, entry, identity in zip(planned, plan, started, strict=True)
-            ],
-        }
-    )
-    write_record(record)
+    with LifeLine() as line:
+        started = launch(plan, environment={TOKEN_ENV: token}, life_line=line.reader)
+        processes = [
+            {
+                "name": process.name,
+                "role": process.role,
+                "pid": identity.pid,
+                "start_ticks": identity.start_ticks,
+                "url": _url(process.settings.port),
+                "log": entry["log"],
+            }
+            for process, entry, identity in zip(planned, plan, started, strict=True)
+        ]
+        record = ClusterRecord.model_validate(
+            {
+                "run_dir": run_dir,
+                "incarnation": incarnation,
+                "restore_expected": restore_expected,
+                "started_at": time.time(),
+                "options": options,
+                "processes": processes,
+            }
+        )
+        write_record(record)
+        line.release(len(started))
     return record
 
 

@@ -66,13 +66,21 @@ def is_alive(process: ProcessIdentity) -> bool:
     return start_ticks(process.pid) == process.start_ticks
 
 
-def launch(plan: Sequence[Mapping[str, str]], *, environment: Mapping[str, str]) -> list[ProcessIdentity]:
-    """Start processes by `ckptctl.sim.launch`. Raises UnreachableError; then none of them runs."""
+def launch(
+    plan: Sequence[Mapping[str, str]], *, environment: Mapping[str, str], life_line: int
+) -> list[ProcessIdentity]:
+    """Start processes by `ckptctl.sim.launch`; they end with the `life_line` unless it releases them.
+
+    Raises:
+        UnreachableError: not all could be started. None of them runs, or each ends with the line.
+    """
     launcher = subprocess.run(
         [sys.executable, "-m", "ckptctl.sim.launch"],
-        input=json.dumps(list(plan)).encode(),
+        input=json.dumps({"life_line": life_line, "processes": list(plan)}).encode(),
         capture_output=True,
         env={**os.environ, **environment, "PYTHONPATH": python_path()},
+        pass_fds=(life_line,),
+        start_new_session=True,  # what a terminal sends is for the command, which ends what it began
         check=False,
     )
     if launcher.returncode != 0:
