@@ -19,6 +19,7 @@ from ckptctl.planning.discovery import way_to_free
 from ckptctl.planning.publish import next_number
 from ckptctl.workflows.discovery import discover
 from ckptctl.workflows.find_unfinished import find_unfinished
+from ckptctl.workflows.gc_room import in_room, leave_room, take_lock
 from ckptctl.workflows.held import observe_held
 from ckptctl.workflows.load_config import require_checkpoint_dir, require_own
 from ckptctl.workflows.publication import Publication, snapshot_names
@@ -40,11 +41,13 @@ async def finish_publish(world: World, config: RunConfig, request: PublishReques
     """
     require_checkpoint_dir(world.store, config)
     world, warnings = with_warnings(world)
-    world.lock.acquire(break_lock=request.break_lock)
+    has_room = take_lock(world, config.checkpoint_dir, break_lock=request.break_lock)
     try:
-        result = await _publish(world, config, request)
+        result = await in_room(world, config.checkpoint_dir, lambda: _publish(world, config, request))
         return result.model_copy(update={"warnings": tuple(warnings)})
     finally:
+        if not has_room:
+            leave_room(world, config.checkpoint_dir)
         world.lock.release()
 
 

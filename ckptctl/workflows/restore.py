@@ -23,6 +23,7 @@ from ckptctl.planning.restored_facts import plan_from, siblings_of_ledger
 from ckptctl.workflows.clocks import require_time_left
 from ckptctl.workflows.discovery import controller_status, discover_topology
 from ckptctl.workflows.find_unfinished import find_unfinished
+from ckptctl.workflows.gc_room import leave_room, take_lock
 from ckptctl.workflows.load_config import require_checkpoint_dir, require_own, require_sound
 from ckptctl.workflows.recovery import finish_unfinished
 from ckptctl.workflows.restore_attempt import RestoreAttempt
@@ -42,15 +43,19 @@ async def restore(world: World, config: RunConfig, request: RestoreRequest) -> R
     own = require_own(config)
     world, warnings = with_warnings(world)
     require_checkpoint_dir(world.store, config)
-    world.lock.acquire(break_lock=request.break_lock)
+    has_room = take_lock(world, config.checkpoint_dir, break_lock=request.break_lock)
     try:
-        result = await _restore(world, config, own, request)
+        result = await _restore(world, config, own, request, has_room=has_room)
     finally:
+        if not has_room:
+            leave_room(world, config.checkpoint_dir)
         world.lock.release()
     return result.model_copy(update={"warnings": tuple(warnings)})
 
 
-async def _restore(world: World, config: RunConfig, own: OwnSection, request: RestoreRequest) -> RestoreResult:
+async def _restore(
+    world: World, config: RunConfig, own: OwnSection, request: RestoreRequest, *, has_room: bool
+) -> RestoreResult:
     unfinished = find_unfinished(world)
     if unfinished is not None and unfinished.kind == "restore":
         continued = await read_unfinished_restore(world, config, own, unfinished)
@@ -61,6 +66,8 @@ async def _restore(world: World, config: RunConfig, own: OwnSection, request: Re
     begun = await _begin(world, config, own, request)
     if isinstance(begun, RestoreResult):
         return begun
+    if has_room:  # before anybody is paused, as a snapshot does
+        leave_room(world, config.checkpoint_dir)
     return await RestoreRun(world, config, own, begun).run()
 
 

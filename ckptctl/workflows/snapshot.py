@@ -22,6 +22,7 @@ from ckptctl.workflows.acknowledgements import Outbox
 from ckptctl.workflows.attempt import Attempt, Begun
 from ckptctl.workflows.begin import begin, last_published
 from ckptctl.workflows.commit import commit_actions
+from ckptctl.workflows.gc_room import FULL_HINT, is_full, leave_room, take_lock
 from ckptctl.workflows.load_config import require_checkpoint_dir, require_sound
 from ckptctl.workflows.ownership import begin_transaction
 from ckptctl.workflows.prepare import prepare_actions
@@ -44,16 +45,22 @@ async def take_snapshot(world: World, config: RunConfig, request: SnapshotReques
     require_sound(config, "snapshot")
     world, warnings = with_warnings(world)
     require_checkpoint_dir(world.store, config)
-    world.lock.acquire(break_lock=request.break_lock)
+    has_room = take_lock(world, config.checkpoint_dir, break_lock=request.break_lock)
     try:
         left = await finish_unfinished(world, config, may_publish=False)
         if left is not None and left.outcome == "released" and not request.force and await _is_recent(world):
             # What was asked for is there: nothing moved since it was taken.
             return left.model_copy(update={"warnings": tuple(warnings)})
         begun = await _begin_in_time(world, config, request)
-        result = begun if isinstance(begun, TransactionResult) else await _Transaction(world, begun).run()
+        if isinstance(begun, TransactionResult):
+            return begun.model_copy(update={"warnings": tuple(warnings)})
+        if has_room:  # before anybody is held: whoever finishes what this one may leave will need it
+            leave_room(world, config.checkpoint_dir)
+        result = await _Transaction(world, begun).run()
         return result.model_copy(update={"warnings": tuple(warnings)})
     finally:
+        if not has_room:
+            leave_room(world, config.checkpoint_dir)
         world.lock.release()
 
 
@@ -183,9 +190,14 @@ class _Transaction:
             return admission_closed(release, failure)
         return AttemptAbortedError(
             f"attempt `{release.checkpoint_id}` was aborted and everything released; the previous snapshot is authoritative",
-            hint=failure.hint or "run the same command again",
+            hint=self._way_on(failure),
             cause=failure,
         )
+
+    def _way_on(self, failure: CkptctlError) -> str:
+        if is_full(failure):
+            return FULL_HINT
+        return failure.hint or "run the same command again"
 
     async def _release(self, failure: BaseException | None) -> TransactionResult:
         """Release a published snapshot's servers; `failure` is what happened after the rename, if anything."""
