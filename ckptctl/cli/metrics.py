@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,7 +16,7 @@ import typer
 
 from ckptctl import __version__
 from ckptctl.cli.place import demand_place
-from ckptctl.errors import CkptctlError, ExitCode, UsageError
+from ckptctl.errors import CkptctlError, ExitCode, StorageError, UsageError
 
 if TYPE_CHECKING:
     from ckptctl.domain.finding import Level, Report, VerdictName
@@ -129,9 +130,11 @@ class RunNotes:
 
 
 def _demand(path: str) -> None:
+    """Refuse a place where the file may not lie. One where it cannot be written is told when that is tried. Raises UsageError."""
     if path in {"", "-"}:
         raise UsageError(f"`{NAME}` names no file", hint=f"for example `{NAME} /var/lib/node_exporter/ckptctl.prom`")
-    demand_place(path, NAME)
+    with suppress(StorageError):
+        demand_place(path, NAME)
 
 
 def _take(ctx: Any, path: str | None) -> None:
@@ -172,7 +175,7 @@ def note_usage(notes: RunNotes, words: Sequence[str], commands: Sequence[str]) -
         return
     try:
         _demand(path)
-    except CkptctlError:
+    except UsageError:
         return
     notes.path, notes.command = path, next((word for word in words if word in commands), "")
     notes.error = UsageError("the command line", hint=None)

@@ -140,6 +140,27 @@ def test_a_file_that_cannot_be_written_decides_nothing(root, tmp_path):
     assert "warning: the metrics were not written: cannot write `/dev/full`" in done.stderr
 
 
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_folder_that_is_missing_decides_nothing(command, root, tmp_path):
+    """No command is refused for it: each ends as it would without, and warns."""
+    words = ("--config", configured(root)) if command in {"snapshot", "publish", "restore"} else (str(root),)
+    token = {"NEMO_GYM_CHECKPOINT_CONTROL_TOKEN": "t"}
+    without = run(command, *words, environment=token).status
+    done = run(command, *words, "--metrics-textfile", str(tmp_path / "nowhere" / "out.prom"), environment=token)
+
+    assert without == done.status
+    assert "warning: the metrics were not written: cannot write" in done.stderr
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_a_mistyped_command_line_warns_too(root, tmp_path):
+    """Its status is that of the mistake."""
+    done = run("gc", str(root), "--dryrun", "--metrics-textfile", str(tmp_path / "nowhere" / "out.prom"))
+
+    assert 2 == done.status
+    assert "warning: the metrics were not written" in done.stderr
+
+
 def test_hostile_names_stay_in_their_labels(tmp_path):
     """Line feeds, quotes and escapes in names of files make no sample of their own."""
     directory = hostile_run(tmp_path)
