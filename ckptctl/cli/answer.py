@@ -60,7 +60,11 @@ def write_to(path: str, data: bytes) -> None:
     """A regular file is replaced as a whole and keeps its mode, a link is followed; a device or pipe is written through."""
     from ckptctl.adapters import durable
 
-    real = os.path.realpath(path)
+    try:
+        real = os.path.realpath(path)
+    except FileNotFoundError as error:
+        detail = "the working directory is gone"
+        raise StorageError(operation="write", path=path, detail=detail, hint=DONE_HINT, cause=error) from error
     try:
         mode = os.stat(real).st_mode  # noqa: PTH116 - str paths
     except OSError:

@@ -12,7 +12,7 @@ import typer
 
 from ckptctl.cli.metrics import NAME as METRICS
 from ckptctl.cli.metrics import RunNotes
-from ckptctl.cli.place import demand_no_input, demand_other, demand_place
+from ckptctl.cli.place import demand_known_places, demand_no_input, demand_other, demand_place
 from ckptctl.cli.sizes import limits_of
 from ckptctl.domain.limits import DEFAULT_LIMITS, Limits
 from ckptctl.errors import UsageError
@@ -111,6 +111,7 @@ def remember(
         UsageError: the format, which may have been asked for before the command's name, is none of them; a name is empty; the
             answer would replace an input, or lie in a checkpoint's own place; `memory` is no size, or too small.
         StorageError: the answer's file cannot be written.
+        NothingThereError: a path is relative, and the working directory was removed.
     """
     root = ctx.find_root()
     if root.obj is None:
@@ -125,6 +126,7 @@ def remember(
     settings.format = output_format.value if output_format else settings.format
     if ctx is not root:
         demand_format(settings.format, formats)
+        demand_known_places(ctx, settings.config)
     if output == STDOUT:
         settings.output = None
     elif output:

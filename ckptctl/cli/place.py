@@ -32,7 +32,10 @@ def demand_place(output: str, option: str = "--output") -> None:
         UsageError: it is a folder, or lies in a checkpoint's anchor, snapshot, data plane or control folder.
         StorageError: there is no folder for it, or none that can be written to.
     """
-    folder = os.path.dirname(os.path.realpath(output))  # noqa: PTH120 - str paths
+    try:
+        folder = os.path.dirname(os.path.realpath(output))  # noqa: PTH120 - str paths
+    except FileNotFoundError as error:
+        raise StorageError(operation="write", path=output, detail="the working directory is gone") from error
     if os.path.isdir(output):  # noqa: PTH112 - str paths
         raise UsageError(f"`{option} {_told(output)}` is a directory", hint="name a file in it")
     demand_outside(option, output, folder)
@@ -43,6 +46,22 @@ def demand_place(output: str, option: str = "--output") -> None:
             raise StorageError(operation="write", path=output, detail=f"there is no folder `{place}`")
     if not os.access(folder, os.W_OK) and not os.access(output, os.W_OK):
         raise StorageError(operation="write", path=output, detail=f"the folder `{folder}` cannot be written to")
+
+
+def demand_known_places(ctx: Any, config: str | None) -> None:
+    """Refuse relative paths when the working directory was removed: they mean nothing, and Python would say so in its own way.
+
+    Raises:
+        NothingThereError: the configuration, or one of the command's paths, is such a one.
+    """
+    try:
+        os.getcwd()  # noqa: PTH109 - only whether there is one
+    except FileNotFoundError:
+        from ckptctl.workflows.targets import absolute
+
+        for path in (config, *(path for _, path in _paths_of(ctx))):
+            if path:
+                absolute(path)
 
 
 def demand_outside(option: str, named: str, folder: str) -> None:
@@ -111,7 +130,11 @@ def _is_same_file(one: str, other: str) -> bool:
         found = os.stat(other)  # noqa: PTH116 - str paths
         return stat.S_ISREG(found.st_mode) and os.path.samestat(found, os.stat(one))  # noqa: PTH116 - as above
     except OSError:
+        pass
+    try:
         return os.path.realpath(one) == os.path.realpath(other)
+    except FileNotFoundError:  # a relative one, and the working directory is gone
+        return False
 
 
 def _told(path: str) -> str:
