@@ -106,9 +106,8 @@ def up(
     settings = remember(ctx, config, output_format, output, verbose, quiet)
     _require_extra()
     from ckptctl.sim import cluster
-    from ckptctl.sim.cluster_options import ClusterOptions
 
-    options = ClusterOptions(
+    options = given.options_of(
         environments=tuple(environments or DEFAULT_ENVIRONMENTS),
         agents=agents,
         prompts=prompts,
@@ -350,9 +349,8 @@ def demo(
     from tempfile import TemporaryDirectory
 
     from ckptctl.sim import demo as show
-    from ckptctl.sim.cluster_options import ClusterOptions
 
-    options = ClusterOptions(
+    options = given.options_of(
         environments=tuple(environments or DEFAULT_ENVIRONMENTS),
         prompts=prompts,
         turns=turns,

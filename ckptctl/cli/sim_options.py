@@ -5,9 +5,14 @@ and `sim.fault_order`'s.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from ckptctl.errors import UsageError
+
+if TYPE_CHECKING:
+    from ckptctl.sim.cluster_options import ClusterOptions
 
 
 class GranularityName(StrEnum):
@@ -124,3 +129,26 @@ RolloutOption = Annotated[
 ]
 ClearOption = Annotated[bool, typer.Option("--clear", help="Forget every fault of this server.")]
 ListOption = Annotated[bool, typer.Option("--list", help="List servers, their operations and kinds of faults.")]
+
+_NAMES = {"environments": "--env", "max_in_flight": "--in-flight", "train_every_groups": "--train-every"}
+"""Fields of a cluster's options whose names are not those of the command line."""
+
+
+def options_of(**fields: Any) -> ClusterOptions:
+    """What a cluster is made of. Raises UsageError for a value that it cannot have, such as `inf` seconds or an empty name."""
+    from pydantic import ValidationError
+
+    from ckptctl.domain.document import reason_of
+    from ckptctl.domain.safe_text import shown
+    from ckptctl.sim.cluster_options import ClusterOptions
+
+    try:
+        return ClusterOptions(**fields)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        field = str(first["loc"][0])
+        option = _NAMES.get(field, f"--{field.removesuffix('_s').replace('_', '-')}")
+        raise UsageError(
+            f"`{option}` cannot be {shown(first['input'])}: {reason_of(first['msg'])}",
+            hint="see `ckptctl sim up --help`",
+        ) from None

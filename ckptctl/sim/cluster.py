@@ -58,6 +58,8 @@ LIVE_QUEUE = "transfer_queue"
 LIVE_QUEUE_START_S = 240
 """More patience with a cluster that starts a live queue: Ray and its actors load torch."""
 SECRET_MODE = 0o600
+MOST_AGENTS_AND_WORKERS = 256
+"""Each is a process with a port of its own: thousands would take the machine with them, and it is a cluster in small."""
 START_TRIES = 3
 PORT_TAKEN = "address already in use"
 
@@ -147,6 +149,13 @@ def require_playable(options: ClusterOptions) -> None:
     """Refuse options that no run could come to an end with. Raises UsageError."""
     if options.data_plane == "transferqueue":
         require_extra()
+    count = options.agents + options.workers
+    if count > MOST_AGENTS_AND_WORKERS:
+        raise UsageError(
+            f"{count:,} agents and policy workers are each a process on this machine, and a cluster has "
+            f"{MOST_AGENTS_AND_WORKERS} of them at most",
+            hint="ask for fewer; `--in-flight` and `--prompts` make a run larger",
+        )
     for name in options.environments:
         if name not in KINDS:
             raise UsageError(f"no environment `{name}`", hint=f"there are: {', '.join(sorted(KINDS))}")
@@ -315,11 +324,17 @@ def _controller_facts(run_dir: str, options: ClusterOptions) -> dict[str, object
 
 
 def _free_ports(count: int) -> list[int]:
-    """Different free ports; all are held until the last is chosen."""
+    """Different free ports; all are held until the last is chosen. Raises UsageError where there are not so many."""
     with ExitStack() as held:
-        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind((HOST, 0))
+        try:
+            sockets = [held.enter_context(socket.socket()) for _ in range(count)]
+            for one in sockets:
+                one.bind((HOST, 0))
+        except OSError as error:
+            raise UsageError(
+                f"there are no {count} free ports for this cluster: {error.strerror}",
+                hint="ask for fewer agents and workers, or raise the limit of open files (`ulimit -n`)",
+            ) from error
         return [int(one.getsockname()[1]) for one in sockets]
 
 
