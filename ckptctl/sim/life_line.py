@@ -1,8 +1,8 @@
-"""A pipe by which processes that nobody has recorded yet end with whoever started them, however that one ends.
+"""A connection by which processes that nobody has recorded yet end with whoever started them, however that one ends.
 
-The starter holds the end that is written to. Once the cluster's record is durable it writes one byte for each process, and each
+The starter holds one end. Once the cluster's record is durable it writes one byte for each process, and each
 takes one and lives on: from then on the record can end it. A starter that is killed, or gives up, never writes, and every process
-finds the end of the pipe. It asks nothing of the kernel but that the descriptors of a dead process are closed.
+finds that it has ended. It asks nothing of the kernel but that the descriptors of a dead process are closed.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import select
 import signal
+import socket
 import threading
 from types import TracebackType
 from typing import Self
@@ -19,8 +20,12 @@ class LifeLine:
     """The starter's side. Left without `release`, it ends the processes."""
 
     def __init__(self) -> None:
-        self.reader, self._writer = os.pipe()
-        """`reader` is the descriptor to hand on."""
+        self._reader, self._writer = socket.socketpair()
+
+    @property
+    def reader(self) -> int:
+        """The descriptor to hand on."""
+        return self._reader.fileno()
 
     def __enter__(self) -> Self:
         return self
@@ -28,12 +33,12 @@ class LifeLine:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        os.close(self.reader)
-        os.close(self._writer)
+        self._reader.close()
+        self._writer.close()
 
     def release(self, count: int) -> None:
         """So many processes are recorded and no longer depend on this one."""
-        os.write(self._writer, b"." * count)
+        self._writer.sendall(b"." * count)
 
 
 def is_cut(reader: int) -> bool:

@@ -1,4 +1,4 @@
-"""The pipe by which processes end with a starter that has not recorded them."""
+"""The connection by which processes end with a starter that has not recorded them."""
 
 import os
 import subprocess
