@@ -117,7 +117,14 @@ BUILT = {
         REFUSED,
         "the server was started without a control token, or speaks another protocol generation",
     ),
-    "MalformedReplyError": (REFUSAL, REFUSED, None),
+    "MalformedReplyError": (
+        REFUSAL,
+        REFUSED,
+        (
+            "another program, a proxy or another version may answer there: check its url in the configuration and its "
+            "log; `ckptctl inspect --live` asks every server"
+        ),
+    ),
     "TrainerStateChangedError": (REFUSAL, REFUSED, None),
 }
 """Facts, message and hint of the classes that make their own text; all others say what they are told."""

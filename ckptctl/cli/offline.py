@@ -24,6 +24,7 @@ from ckptctl.domain.memory_room import MemoryRoom
 from ckptctl.domain.safe_text import inert, safe
 from ckptctl.errors import ConfigError, UsageError
 from ckptctl.ports import Clock, Controller, Participants, Progress
+from ckptctl.render.next_command import with_config
 from ckptctl.workflows.load_config import load_config
 from ckptctl.workflows.targets import absolute
 from ckptctl.workflows.world import World
@@ -128,7 +129,8 @@ def notice_of(settings: Settings) -> Callable[[str], None]:
 
     def notice(text: str) -> None:
         if settings.format != "json" or settings.verbose:
-            Aside().say(inert(f"warning: {safe(text)}\n"))
+            told = with_config(text, settings.config if settings.is_config_named else None)
+            Aside().say(inert(f"warning: {safe(told)}\n"))
 
     return notice
 

@@ -74,6 +74,7 @@ class DeadlineError(TimedOutError):
     """
 
     code = "deadline-passed"
+    default_hint: ClassVar[str] = "give more time, or see with `ckptctl inspect --live` what it waits for"
 
     def __init__(
         self,
@@ -95,7 +96,7 @@ class DeadlineError(TimedOutError):
         CkptctlError.__init__(
             self,
             f"the deadline{length} passed while waiting for {waited_for}: {last}",
-            hint=hint or "give more time, or see with `ckptctl inspect --live` what it waits for",
+            hint=hint or self.default_hint,
             cause=cause,
         )
 
@@ -222,6 +223,10 @@ class MalformedReplyError(ServerRefusedError):
 
     code = "malformed-reply"
     retryable = True
+    default_hint = (
+        "another program, a proxy or another version may answer there: check its url in the configuration and its log; "
+        "`ckptctl inspect --live` asks every server"
+    )
 
 
 class TrainerStateChangedError(ServerRefusedError):

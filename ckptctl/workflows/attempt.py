@@ -21,6 +21,7 @@ from ckptctl.domain.topology import Topology
 from ckptctl.domain.transaction import SnapshotFacts, SnapshotRequest
 from ckptctl.errors import DeadlineError
 from ckptctl.planning.publish import CommitReply
+from ckptctl.workflows.more_time import PREPARE
 from ckptctl.workflows.world import World
 
 
@@ -61,6 +62,8 @@ class Attempt:
     deadline_ts: float = 0.0
     within_s: float | None = None
     """How long that bound is, as it was set."""
+    bound: str = PREPARE
+    """What sets it: a key of the configuration or an option."""
     closed_at_s: float | None = None
     opened_at_s: float | None = None
     acknowledged: int = 0
@@ -78,9 +81,10 @@ class Attempt:
         """Bound what follows: `seconds` from now, but never beyond the deadline that was given from outside."""
         request = self.begun.request
         self.deadline_ts = self.world.clock.now_s() + seconds
-        self.within_s = seconds
+        self.within_s, self.bound = seconds, PREPARE
         if request.deadline_ts is not None and request.deadline_ts < self.deadline_ts:
             self.deadline_ts, self.within_s = request.deadline_ts, request.deadline_s
+            self.bound = f"`{request.deadline_option}`"
 
     def deadline_passed(self, server: str, operation: str, last: str) -> DeadlineError:
         """The error for a condition that did not come about in time; `last` is how it stood then."""

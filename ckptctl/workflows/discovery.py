@@ -15,6 +15,7 @@ from ckptctl.domain.participant import Capabilities, DiscoveredParticipant
 from ckptctl.domain.topology import Topology
 from ckptctl.errors import CheckpointConflictError, CkptctlError, RefusedError
 from ckptctl.planning.discovery import busy_refusal, name_warnings, require_one_actor, require_topology, way_to_free
+from ckptctl.workflows.more_time import CONTROL, bounded_by
 from ckptctl.workflows.waiting import ask, ask_each, side_by_side
 from ckptctl.workflows.world import World
 
@@ -28,7 +29,8 @@ async def discover(world: World, own: OwnSection) -> tuple[DiscoveredParticipant
     """
     require_one_actor(own.groups())
     deadline_ts = world.clock.now_s() + own.control_timeout_s
-    found = await ask_each(world, deadline_ts, own.urls(), world.participants.capabilities)
+    with bounded_by(CONTROL):
+        found = await ask_each(world, deadline_ts, own.urls(), world.participants.capabilities)
     return tuple(
         DiscoveredParticipant(server_name=server, capabilities=capabilities)
         for server, capabilities in sorted(found.items())
@@ -66,7 +68,8 @@ async def controller_status(world: World, own: OwnSection, checkpoint_dir: str) 
         CheckpointConflictError: another checkpoint id is active.
     """
     deadline_ts = world.clock.now_s() + own.control_timeout_s
-    status = await ask(world, deadline_ts, world.controller.status)
+    with bounded_by(CONTROL):
+        status = await ask(world, deadline_ts, world.controller.status)
     for refusal in controller_refusals(world, status, checkpoint_dir):
         raise refusal
     return status

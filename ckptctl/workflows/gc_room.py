@@ -112,7 +112,9 @@ def _incompressible(size_bytes: int) -> bytes:
 
 def is_full(error: BaseException | None) -> bool:
     """Whether an error, or what caused it, says that a disk is full: ours, or that of a server."""
-    while error is not None:
+    seen: list[BaseException] = []
+    while error is not None and error not in seen:
+        seen.append(error)
         if isinstance(error, OSError):
             return error.errno in FULL
         if isinstance(error, ServerRefusedError) and any(word in error.detail.lower() for word in FULL_WORDS):

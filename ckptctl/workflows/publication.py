@@ -107,7 +107,7 @@ def _refuse_copy(report: TargetReport) -> None:
         if finding.rule in reused:
             raise RefusedError(
                 f"{finding.rule}: {finding.message}",
-                hint="a copy of a published snapshot is no new one; `ckptctl gc --undelete` brings a deleted one back",
+                hint="a copy of a published snapshot is no new one; `ckptctl gc --undelete NAME` brings a deleted one back",
             )
 
 

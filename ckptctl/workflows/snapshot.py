@@ -16,7 +16,14 @@ from ckptctl.domain.participant import AgentCommitReply, ResourcesCommitReply
 from ckptctl.domain.plan import Plan
 from ckptctl.domain.traffic import Asked
 from ckptctl.domain.transaction import SnapshotRequest, TransactionCounts, TransactionResult
-from ckptctl.errors import AttemptAbortedError, CkptctlError, DeadlineError, StoppedError
+from ckptctl.errors import (
+    AttemptAbortedError,
+    CkptctlError,
+    DeadlineError,
+    MalformedReplyError,
+    RefusedError,
+    StoppedError,
+)
 from ckptctl.planning import snapshot as steps
 from ckptctl.workflows.acknowledgements import Outbox
 from ckptctl.workflows.attempt import Attempt, Begun
@@ -24,6 +31,7 @@ from ckptctl.workflows.begin import begin, last_published
 from ckptctl.workflows.commit import commit_actions
 from ckptctl.workflows.gc_room import FULL_HINT, is_full, leave_room, take_lock
 from ckptctl.workflows.load_config import require_checkpoint_dir, require_sound
+from ckptctl.workflows.more_time import way_to_more_time
 from ckptctl.workflows.ownership import begin_transaction
 from ckptctl.workflows.prepare import prepare_actions
 from ckptctl.workflows.publication import Publication
@@ -34,6 +42,12 @@ from ckptctl.workflows.world import World, with_warnings
 
 SYNCED = (steps.WRITE_MANIFEST, steps.WRITE_CHECKSUMS, steps.PUBLISH)
 """Steps whose outcome must survive a crash of the machine: what they did could not be told from the disk alone."""
+
+
+NO_SESSIONS_YET = (
+    "the controller waits for a restore: there is no session that could have leaked yet; nothing was changed"
+)
+"""`gc --sessions` takes no snapshot, and is not to be told that there is nothing to take one of."""
 
 
 async def take_snapshot(world: World, config: RunConfig, request: SnapshotRequest) -> TransactionResult:
@@ -51,7 +65,12 @@ async def take_snapshot(world: World, config: RunConfig, request: SnapshotReques
         if left is not None and left.outcome == "released" and not request.force and await _is_recent(world):
             # What was asked for is there: nothing moved since it was taken.
             return left.model_copy(update={"warnings": tuple(warnings)})
-        begun = await _begin_in_time(world, config, request)
+        try:
+            begun = await _begin_in_time(world, config, request)
+        except RefusedError as error:
+            if request.sessions_only and (await world.controller.status()).restore_expected:
+                raise RefusedError(NO_SESSIONS_YET, hint=error.hint) from error
+            raise
         if isinstance(begun, TransactionResult):
             return begun.model_copy(update={"warnings": tuple(warnings)})
         if has_room:  # before anybody is held: whoever finishes what this one may leave will need it
@@ -186,17 +205,22 @@ class _Transaction:
             return StoppedError(f"stopped; attempt `{release.checkpoint_id}` was aborted; {rest}", hint=hint)
         if not isinstance(failure, CkptctlError):
             return failure
+        way_on = self._way_on(failure)
         if release.failures:
             return admission_closed(release, failure)
         return AttemptAbortedError(
             f"attempt `{release.checkpoint_id}` was aborted and everything released; the previous snapshot is authoritative",
-            hint=self._way_on(failure),
+            hint=way_on,
             cause=failure,
         )
 
     def _way_on(self, failure: CkptctlError) -> str:
         if is_full(failure):
             return FULL_HINT
+        if isinstance(failure, DeadlineError):
+            return way_to_more_time(failure, self._attempt.bound)
+        if isinstance(failure, MalformedReplyError) and failure.hint:
+            return f"{failure.hint}; then run the same command again"
         return failure.hint or "run the same command again"
 
     async def _release(self, failure: BaseException | None) -> TransactionResult:

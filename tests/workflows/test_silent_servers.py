@@ -72,6 +72,7 @@ def test_a_bound_from_outside_ends_the_wait_for_a_named_server(tmp_path) -> None
     error, _ = told(tmp_path, work, patience_s=30.0)
 
     assert error.message.startswith(f"the deadline of 200 ms passed while waiting for {COUNTER}: ")
+    assert "`--deadline`" in error.hint
     assert "policy_model" not in error.message
 
 
@@ -103,3 +104,32 @@ def test_looking_names_every_silent_server_once(tmp_path) -> None:
     assert ["counter", "simple_agent"] == [item.about for item in result.problems]
     assert all(f"`{item.about}` (https://{item.about}) did not answer" in item.message for item in result.problems)
     assert all("inspect --live" not in item.hint for item in result.problems)
+
+
+def test_what_gives_more_time_is_named(tmp_path) -> None:
+    """The key of the configuration that bounds what was waited for, before an attempt and in one; or the option."""
+    for setting, options in (
+        ("`ckptctl.control_timeout_s`", {"route": "capabilities"}),
+        ("`rollout_checkpointing.gym.prepare_timeout_s`", {"route": "agent-checkpoint/prepare"}),
+        ("`--last-within`", {"route": "agent-checkpoint/prepare", "within_s": 0.5}),
+    ):
+        error = asyncio.run(_late(tmp_path / setting.strip("`-"), **options))
+        assert f"give more time with {setting}" in error.hint, (setting, error.hint)
+
+
+async def _late(directory, *, route, within_s=None):
+    async with simulated(directory) as gym:
+        gym_section = gym.config.sections.rollout_checkpointing.gym.model_copy(update={"prepare_timeout_s": 1.0})
+        section = gym.config.sections.rollout_checkpointing.model_copy(update={"gym": gym_section})
+        gym.config = replace(
+            gym.config, sections=gym.config.sections.model_copy(update={"rollout_checkpointing": section})
+        )
+
+        def work(world, config):
+            asked = SnapshotRequest()
+            if within_s is not None:
+                asked = asked.within(within_s, time.time(), "--last-within")
+            return take_snapshot(world, config, asked)
+
+        server = "simple_agent" if route != "capabilities" else "counter"
+        return await hang(gym, work, route=route, servers=(server,), patience_s=0.3)

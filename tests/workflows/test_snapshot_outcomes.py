@@ -526,3 +526,19 @@ def test_a_copy_with_a_number_that_nobody_counts(tmp_path) -> None:
     assert [True] == [f"{strange}` is not counted" in text for text in result.warnings if strange in text]
     assert is_kept
     assert (RefusedError, True) == (type(refused), "snapshot_999999999999" in refused.hint)
+
+
+def test_sessions_of_a_controller_that_waits_for_a_restore(tmp_path) -> None:
+    """`gc --sessions` takes no snapshot, and does not speak of one."""
+
+    async def main():
+        async with simulated(tmp_path, restore_expected=True) as gym:
+            return [
+                (await attempt(gym, SnapshotRequest(sessions_only=is_for_sessions)))[0]
+                for is_for_sessions in (True, False)
+            ]
+
+    sessions, snapshot = asyncio.run(main())
+    assert ("session" in sessions.message, "snapshot" in sessions.message) == (True, False)
+    assert "snapshot" in snapshot.message
+    assert "ckptctl restore" in sessions.hint

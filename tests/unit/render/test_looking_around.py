@@ -228,7 +228,7 @@ def test_live_answers(monkeypatch) -> None:
     assert "live: not ready for a snapshot (2 reasons)" in text
     assert "error[discovery-refused]: topology: two actors\n  hint: leave one" in text
     assert "error[unreachable]: `counter` is gone" in text
-    assert "and so does `ckptctl gc --sessions --config run.yaml`" in text
+    assert "and so does `ckptctl gc --config run.yaml --sessions`" in text
     assert "running: 000002-snapshot" in text
     assert "deadline in 10 s" in text
     assert "deadline passed 10 s ago" in text

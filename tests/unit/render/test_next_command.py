@@ -9,7 +9,12 @@ from ckptctl.render.next_command import with_config
     ("text", "told"),
     [
         ("run `ckptctl publish`: it", "run `ckptctl publish --config a.yaml`: it"),
-        ("`ckptctl inspect --live` shows", "`ckptctl inspect --live --config a.yaml` shows"),
+        ("`ckptctl inspect --live` shows", "`ckptctl inspect --config a.yaml --live` shows"),
+        ("`ckptctl gc --undelete`", "`ckptctl gc --config a.yaml --undelete`"),
+        (
+            "`ckptctl publish --release ID --reason TEXT`",
+            "`ckptctl publish --config a.yaml --release ID --reason TEXT`",
+        ),
         ("`ckptctl restore --config b.yaml`", "`ckptctl restore --config b.yaml`"),
         ("`ckptctl gc --pin step_1/snapshot_000001`", "`ckptctl gc --pin step_1/snapshot_000001`"),
         ("`ckptctl validate` and `ckptctl slurm list`", "`ckptctl validate` and `ckptctl slurm list`"),
