@@ -164,11 +164,10 @@ class ClusterClient:
             return UnreachableError(
                 server=server, operation=operation, detail=str(error) or type(error).__name__, cause=error
             )
-        tail = log_tail(process.log).strip() or "(it printed nothing)"
         return UnreachableError(
             server=server,
             operation=operation,
-            detail=f"its process {process.pid} has ended; its log ends:\n{tail}",
+            detail=f"its process {process.pid} has ended; its log ends: {log_tail(process.log)}",
             hint=f"start the cluster again: `ckptctl sim restart --dir {self.record.run_dir}`",
             cause=error,
         )

@@ -25,6 +25,7 @@ from ckptctl.errors import UnreachableError
 OWNER_ENV = "CKPTCTL_SIM_OWNER"
 """`<pid>:<start ticks>` of the process with which this one ends."""
 LOG_TAIL_BYTES = 4000
+TAIL_LINES = 8
 _PAUSE_S = 0.02
 
 
@@ -84,7 +85,7 @@ def launch(
         check=False,
     )
     if launcher.returncode != 0:
-        detail = launcher.stderr.decode("utf-8", "replace").strip()[-LOG_TAIL_BYTES:]
+        detail = _one_line(launcher.stderr[-LOG_TAIL_BYTES:].decode("utf-8", "replace"))
         raise UnreachableError(server="the cluster", operation="start", detail=detail or f"exit {launcher.returncode}")
     return [ProcessIdentity(item["pid"], item["start_ticks"]) for item in json.loads(launcher.stdout)]
 
@@ -114,14 +115,18 @@ def stop(processes: Iterable[ProcessIdentity], *, kill: bool, patience_s: float 
 
 
 def log_tail(path: str) -> str:
-    """The end of a process' log."""
+    """The end of a process' log on one line, as an error text has it."""
     try:
         with Path(path).open("rb") as file:
             file.seek(0, os.SEEK_END)
             file.seek(max(0, file.tell() - LOG_TAIL_BYTES))
-            return file.read().decode("utf-8", "replace")
+            return _one_line(file.read().decode("utf-8", "replace")) or "(it printed nothing)"
     except OSError as error:
         return f"(no log: {error.strerror})"
+
+
+def _one_line(text: str) -> str:
+    return " | ".join([line.strip() for line in text.splitlines() if line.strip()][-TAIL_LINES:])
 
 
 def end_with_owner(environment: Mapping[str, str] = os.environ, *, takes_group: bool = False) -> None:

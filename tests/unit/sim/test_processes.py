@@ -7,7 +7,16 @@ import time
 
 import pytest
 
-from ckptctl.sim.processes import OWNER_ENV, ProcessIdentity, identity_of, is_alive, parse_identity, start_ticks, stop
+from ckptctl.sim.processes import (
+    OWNER_ENV,
+    ProcessIdentity,
+    identity_of,
+    is_alive,
+    log_tail,
+    parse_identity,
+    start_ticks,
+    stop,
+)
 
 SLEEPER = "import time; time.sleep(60)"
 WATCHER = "from ckptctl.sim.processes import end_with_owner; end_with_owner(); print('up', flush=True); import time; time.sleep(60)"
@@ -122,3 +131,20 @@ def test_a_zombie_does_not_run(start):
         time.sleep(0.005)
 
     assert None is start_ticks(process.pid)
+
+
+@pytest.mark.parametrize(
+    ("log", "told"),
+    [
+        ("", "(it printed nothing)"),
+        ("\n \n", "(it printed nothing)"),
+        ("one\n\n  two\n", "one | two"),
+        ("".join(f"{number}\n" for number in range(20)), "12 | 13 | 14 | 15 | 16 | 17 | 18 | 19"),
+    ],
+)
+def test_the_end_of_a_log_is_one_line(log, told, tmp_path):
+    """An error text has no line ends: they would be shown as escapes."""
+    path = tmp_path / "log"
+    path.write_text(log)
+
+    assert told == log_tail(str(path))
