@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from ckptctl.domain.amounts import plural
 from ckptctl.domain.finding import Defect, DefectError
 from ckptctl.domain.rows import ContinuationRow, LineageRow, StorageReferenceRow
 from ckptctl.domain.safe_text import safe
@@ -56,6 +57,6 @@ def _boundary_row(root: ContinuationRow, lineage: Mapping[str, Sequence[LineageR
     found = boundary_rows(root, rows)
     if len(found) != 1:
         call = safe(root.last_committed_model_call_id)
-        text = f"boundary call `{call}` of `{safe(root.capture_key)}` has {len(found)} rows in the lineage"
-        raise DefectError(Defect(text, safe(root.capture_key), "exactly one row", f"{len(found)} rows"))
+        text = f"boundary call `{call}` of `{safe(root.capture_key)}` has {plural(len(found), 'row')} in the lineage"
+        raise DefectError(Defect(text, safe(root.capture_key), "exactly one row", f"{plural(len(found), 'row')}"))
     return found[0]

@@ -9,6 +9,8 @@ import re
 import unicodedata
 from collections.abc import Mapping
 
+from ckptctl.domain.amounts import plural
+
 _DIRECTION_CONTROLS = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 
@@ -55,7 +57,7 @@ def shown(value: object, limit: int = 160) -> str:
     if value is None or isinstance(value, bool):
         text = {None: "null", True: "true", False: "false"}[value]
     elif isinstance(value, Mapping):
-        text = f"an object with {len(value)} keys" if value else "an empty object"
+        text = f"an object with {plural(len(value), 'key')}" if value else "an empty object"
     elif isinstance(value, list | tuple):
         text = f"a list of {len(value)}" if value else "an empty list"
     elif isinstance(value, str):

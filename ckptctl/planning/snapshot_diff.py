@@ -107,20 +107,22 @@ def _group_changes(before: Side, after: Side, back: Rewound) -> Iterator[Change]
         elif name in (before.finished or {}):
             yield change(back.kind, "group", name, f"was finished and is unfinished again{back.why}")
         else:
-            yield change("progressed", "group", name, f"is new, {len(group.siblings)} rollouts")
+            yield change("progressed", "group", name, f"is new, {plural(len(group.siblings), 'rollout')}")
 
 
 def _group_gone(name: str, rollouts: int, before: Side, after: Side, back: Rewound) -> Change:
     assert before.groups is not None, "only called with a ledger"
     own = {before.groups[name].rollout_of(sibling) for sibling in before.groups[name].siblings}
     if any(rollout in own for rollout, _ in after.tombstones - before.tombstones):
-        return change("lost", "group", name, f"was given up, {rollouts} rollouts: the policy model was told so")
+        return change(
+            "lost", "group", name, f"was given up, {plural(rollouts, 'rollout')}: the policy model was told so"
+        )
     if after.shortfall > before.shortfall:
-        text = f"was given up, {rollouts} rollouts: the batch shortfall grew"
+        text = f"was given up, {plural(rollouts, 'rollout')}: the batch shortfall grew"
         return change("lost", "group", name, text, before.shortfall, after.shortfall)
     if _has_trained(before, after):
         return change("changed", "group", name, "left the ledger while the step went on: trained or given up")
-    text = f"vanished, {rollouts} rollouts: neither finished, nor trained, nor given up{back.why}"
+    text = f"vanished, {plural(rollouts, 'rollout')}: neither finished, nor trained, nor given up{back.why}"
     return change(back.kind, "group", name, text)
 
 

@@ -58,11 +58,6 @@ def first(names: Iterable[str], shown: int = 10) -> str:
     return ", ".join(f"`{name}`" for name in ordered[:shown]) + tail
 
 
-def plural(count: int, noun: str, nouns: str = "") -> str:
-    """`1 row`, `2 rows`."""
-    return f"{count} {noun if count == 1 else nouns or noun + 's'}"
-
-
 def data_plane_folder(evidence: Evidence) -> str:
     """The folder of the data plane relative to the target, with a final slash; empty for a data plane alone."""
     return evidence.controller_state.path.removesuffix("controller_state.pkl")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from ckptctl.domain.amounts import plural
 from ckptctl.domain.evidence import Evidence
 from ckptctl.domain.finding import Violation
 from ckptctl.domain.ids import rollout_id
@@ -22,7 +23,6 @@ from ckptctl.rules._views import (
     needed_key_lists,
     needed_staging_keys,
     optional_replay,
-    plural,
     staging_needs,
     staging_partition,
 )
@@ -43,7 +43,7 @@ def check_canonical_keys(evidence: Evidence) -> Iterator[Violation]:
             f"that the replay metadata names: {first(missing)}",
             artifact=evidence.controller_state.path,
             location=replay.partition_id,
-            expected=f"{len(wanted)} keys",
+            expected=plural(len(wanted), "key"),
             actual=f"{len(wanted) - len(missing)} of them",
         )
     if unexpected:
@@ -52,8 +52,8 @@ def check_canonical_keys(evidence: Evidence) -> Iterator[Violation]:
             f"that the replay metadata does not name: {first(unexpected)}",
             artifact=evidence.replay.path,
             location=replay.partition_id,
-            expected=f"{len(wanted)} keys",
-            actual=f"{len(keys)} keys",
+            expected=plural(len(wanted), "key"),
+            actual=plural(len(keys), "key"),
         )
 
 

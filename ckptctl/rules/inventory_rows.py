@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from ckptctl.domain.amounts import plural
 from ckptctl.domain.dataplane import (
     ROUTED_EXPERTS_FIELD,
     STAGED_FIELDS,
@@ -28,7 +29,6 @@ from ckptctl.rules._views import (
     data_plane_of,
     needed_staging_keys,
     optional_replay,
-    plural,
     staging_rows,
     unit_path,
     unreadable_units,

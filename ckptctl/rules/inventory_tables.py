@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from itertools import compress, count
 from typing import Any
 
+from ckptctl.domain.amounts import plural
 from ckptctl.domain.dataplane import (
     ControllerState,
     DataPlane,
@@ -27,7 +28,6 @@ from ckptctl.rules._views import (
     data_plane_of,
     needed_staging_keys,
     optional_replay,
-    plural,
     staging_partition,
     unit_path,
     unreadable_units,

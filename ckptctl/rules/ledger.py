@@ -11,12 +11,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from ckptctl.domain.amounts import plural
 from ckptctl.domain.evidence import Evidence
 from ckptctl.domain.finding import Violation
 from ckptctl.domain.ledger import Group
 from ckptctl.rules import ledger_attempts
 from ckptctl.rules._model import NotAskedError, Rule
-from ckptctl.rules._views import optional_ledger, optional_replay, plural, required_ledger
+from ckptctl.rules._views import optional_ledger, optional_replay, required_ledger
 
 READABLE_SCHEMAS = (3, 4)
 _SETTLED = frozenset({"ready_to_finalize", "finalizing", "finalization_unknown"})

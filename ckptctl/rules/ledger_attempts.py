@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from ckptctl.domain.amounts import plural
 from ckptctl.domain.evidence import Evidence
 from ckptctl.domain.finding import Violation
 from ckptctl.domain.ids import capture_key
 from ckptctl.domain.ledger import Attempt
 from ckptctl.rules._model import Rule
-from ckptctl.rules._views import continuation_rows, plural, required_ledger
+from ckptctl.rules._views import continuation_rows, required_ledger
 
 Fault = tuple[str, str, str]
 _SEALED_ONLY = ("receipt", "completion_receipt", "reward", "mask_sample")
@@ -40,7 +41,7 @@ def _sealed_faults(rollout: str, attempt: Attempt) -> Iterator[Fault]:
     if attempt.receipt is not None:
         yield from _receipt_faults(rollout, attempt, attempt.receipt)
     elif attempt.staging_keys:
-        yield "is sealed without a receipt but has staging keys", "none", f"{len(attempt.staging_keys)} keys"
+        yield "is sealed without a receipt but has staging keys", "none", plural(len(attempt.staging_keys), "key")
     done = attempt.completion_receipt
     if done is not None and (done.rollout_id, done.attempt_index) != (rollout, attempt.attempt_index):
         found = f"`{done.rollout_id}` attempt {done.attempt_index}"
@@ -78,7 +79,7 @@ def _difference(wanted: list[object], found: list[str]) -> str:
 
 
 def _counts(wanted: list[object], found: list[str]) -> tuple[str, str]:
-    return f"the receipt's {len(wanted)} keys in order", f"{len(found)} keys"
+    return f"the receipt's {len(wanted)} keys in order", plural(len(found), "key")
 
 
 def _unsealed_faults(attempt: Attempt) -> Iterator[Fault]:
@@ -89,7 +90,7 @@ def _unsealed_faults(attempt: Attempt) -> Iterator[Fault]:
         yield (
             f"is {attempt.status}: only sealed attempts may hold `staging_keys`",
             "none",
-            f"{len(attempt.staging_keys)} keys",
+            plural(len(attempt.staging_keys), "key"),
         )
 
 

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from ckptctl.domain.amounts import plural
 from ckptctl.domain.evidence import AgentEvidence, ArchiveMember, Evidence, ModelEvidence, Part
 from ckptctl.domain.finding import Violation
 from ckptctl.domain.ids import lineage_file_name, record_file_name
@@ -17,11 +18,7 @@ from ckptctl.domain.participant_files import ArchiveEntry, BoundaryRecord
 from ckptctl.domain.rows import AgentIndexRow, LineageIndexRow
 from ckptctl.rules._model import CannotRunError, Rule
 from ckptctl.rules._parts import value_of
-from ckptctl.rules._views import (
-    participant_manifest,
-    plural,
-    require_documented,
-)
+from ckptctl.rules._views import participant_manifest, require_documented
 
 IndexRow = AgentIndexRow | LineageIndexRow
 _AGENT_ARCHIVE = re.compile(r"agent-part-[0-9]{6}\.tar\Z")

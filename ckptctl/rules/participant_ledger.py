@@ -8,18 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ckptctl.domain.amounts import plural
 from ckptctl.domain.evidence import Evidence
 from ckptctl.domain.finding import Violation
 from ckptctl.domain.ledger import Group, Sibling
 from ckptctl.rules._model import Rule
-from ckptctl.rules._views import (
-    boundary_records,
-    continuation_rows,
-    first,
-    has_model_call,
-    plural,
-    required_ledger,
-)
+from ckptctl.rules._views import boundary_records, continuation_rows, first, has_model_call, required_ledger
 
 Siblings = dict[str, tuple[Group, Sibling]]
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from ckptctl.domain.amounts import plural
 from ckptctl.domain.canonical import roots_digest
 from ckptctl.domain.evidence import AgentEvidence, Evidence, ModelEvidence
 from ckptctl.domain.finding import Violation
@@ -28,7 +29,6 @@ from ckptctl.rules._views import (
     has_model_call,
     lineage_members,
     participant_manifest,
-    plural,
     require_documented,
 )
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from ckptctl.domain.amounts import plural
 from ckptctl.domain.document import Document
 from ckptctl.domain.evidence import Evidence
 from ckptctl.domain.finding import Violation
@@ -22,7 +23,6 @@ from ckptctl.rules._views import (
     continuation_rows,
     first,
     optional_replay,
-    plural,
     required_ledger,
     staging_needs,
 )
@@ -51,7 +51,11 @@ def check_participant_set(evidence: Evidence) -> Iterator[Violation]:
         parts = [f"{word} {first(name for _, _, name in found)}" for word, found in words if found]
         message = f"participants: {', '.join(parts)}"
         yield Violation(
-            message, OUTER_MANIFEST, "gym_checkpoint.participants", f"{len(discovered)} participants", str(len(saved))
+            message,
+            OUTER_MANIFEST,
+            "gym_checkpoint.participants",
+            plural(len(discovered), "participant"),
+            str(len(saved)),
         )
 
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ckptctl.domain.amounts import plural
 from ckptctl.domain.evidence import Evidence, ResourcesEvidence
 from ckptctl.domain.finding import Violation
 from ckptctl.domain.ids import record_file_name
 from ckptctl.domain.participant_files import SessionRecord
 from ckptctl.rules._model import NotAskedError, Rule
 from ckptctl.rules._parts import value_of
-from ckptctl.rules._views import Pair, boundary_records, continuation_rows, first, participant_manifest, plural
+from ckptctl.rules._views import Pair, boundary_records, continuation_rows, first, participant_manifest
 
 _UNEQUAL_HINT = (
     "Use an older snapshot; the server and the agent committed different states, or the server lost a session: "

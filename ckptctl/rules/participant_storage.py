@@ -10,20 +10,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from operator import lt
 
+from ckptctl.domain.amounts import plural
 from ckptctl.domain.evidence import Evidence, ModelEvidence
 from ckptctl.domain.finding import Violation
 from ckptctl.domain.lineage import boundary_rows, staging_keys
 from ckptctl.domain.rows import ContinuationRow, StorageReferenceRow
 from ckptctl.rules._model import Rule
 from ckptctl.rules._parts import value_of
-from ckptctl.rules._views import (
-    continuation_roots,
-    continuation_rows,
-    first,
-    lineage_members,
-    plural,
-    require_documented,
-)
+from ckptctl.rules._views import continuation_roots, continuation_rows, first, lineage_members, require_documented
 
 
 def needed_by_root(model: ModelEvidence, roots: dict[str, ContinuationRow]) -> dict[str, tuple[str, ...]]:

@@ -11,6 +11,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
+from ckptctl.domain.amounts import plural
 from ckptctl.domain.evidence import Evidence, ModelEvidence, Part
 from ckptctl.domain.finding import Violation
 from ckptctl.domain.lineage import staging_keys
@@ -25,7 +26,7 @@ from ckptctl.rules._staged import (
     sound_rows,
     staged_parts,
 )
-from ckptctl.rules._views import lineage_members, optional_ledger, plural, staging_needs
+from ckptctl.rules._views import lineage_members, optional_ledger, staging_needs
 from ckptctl.rules.staged_plan import receipt_rows, split_key
 from ckptctl.rules.staged_rows import is_same
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from ckptctl.domain.amounts import plural
 from ckptctl.domain.evidence import Evidence, Part
 from ckptctl.domain.finding import Violation
 from ckptctl.domain.staged_facts import StagedFacts
@@ -22,7 +23,7 @@ from ckptctl.rules._staged import (
     sound_rows,
     staged_parts,
 )
-from ckptctl.rules._views import plural, staging_partition
+from ckptctl.rules._views import staging_partition
 
 _NUMBER_TAGS = ("prev_len", "delta_len", "cum_len", "weight_version")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ckptctl.domain.amounts import plural
 from ckptctl.domain.digest import sha256_hex
 from ckptctl.domain.ids import agent_folder
 from ckptctl.domain.limits import DEFAULT_LIMITS
@@ -78,7 +79,7 @@ def read_agent_folder(checkpoint_dir: str, folder: str) -> AgentFolder:
     require_unique("attempts of the record index", ((row.rollout_id, row.attempt_index) for row in rows))
     require_unique("members of the record index", ((row.archive, row.member) for row in rows))
     if manifest.records != len(rows):
-        raise ArtifactError(f"the manifest counts {manifest.records} records, the index {len(rows)}")
+        raise ArtifactError(f"the manifest counts {plural(manifest.records, 'record')}, the index {len(rows)}")
     records = []
     for row, payload in zip(rows, read_members(path, manifest.archives, rows, ordered=True), strict=True):
         with told_as_artifact_error():

@@ -7,7 +7,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, PrivateAttr
 
-from ckptctl.domain.amounts import set_time
+from ckptctl.domain.amounts import plural, set_time
 from ckptctl.domain.document import Count, Document, NonEmpty
 from ckptctl.domain.safe_text import safe
 from ckptctl.sim.equivalence import Comparison
@@ -154,9 +154,10 @@ def run_line(run: dict[str, Any], run_dir: str | None = None) -> str:
     """How far a run is. Without a goal no new prompt is drawn, whatever a restore brought back."""
     finished, goal, unfinished = run["finished_groups"], run["goal_groups"], run["unfinished_groups"]
     parts = [
-        f"{finished} of {goal} groups finished" if goal else f"{finished} groups finished",
+        f"{finished} of {plural(goal, 'group')} finished" if goal else f"{plural(finished, 'group')} finished",
         f"{unfinished} begun",
-        f"{run['in_flight']} rollouts in flight" + ("" if run["is_admission_open"] else " (admission is closed)"),
+        f"{plural(run['in_flight'], 'rollout')} in flight"
+        + ("" if run["is_admission_open"] else " (admission is closed)"),
         f"train step {run['train_step']}",
     ]
     line = ", ".join(parts)

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ckptctl.adapters import durable
+from ckptctl.domain.amounts import plural
 from ckptctl.domain.digest import sha256_hex
 from ckptctl.domain.finding import DefectError
 from ckptctl.domain.limits import DEFAULT_LIMITS
@@ -82,7 +83,9 @@ def read_reference(checkpoint_dir: str, reference: ArtifactReference) -> bytes:
 def require_records(reference: ArtifactReference, rows: Sequence[object]) -> None:
     """Demand as many rows as the reference says. Raises ArtifactError."""
     if len(rows) != reference.records:
-        raise ArtifactError(f"`{reference.relative_path}` has {len(rows)} rows, its reference says {reference.records}")
+        raise ArtifactError(
+            f"`{reference.relative_path}` has {plural(len(rows), 'row')}, its reference says {reference.records}"
+        )
 
 
 def read_members(

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ckptctl.domain.amounts import plural
 from ckptctl.errors import TimedOutError
 from ckptctl.sim.answers import DemoAnswer
 from ckptctl.sim.cluster import down, restart, up
@@ -84,7 +85,7 @@ class _Demonstration:
             await client.start_run(self._options.prompts)
             status = await client.wait_finished(self._options.prompts, RUN_TIMEOUT_S)
         down(self.first_dir, kill=False)
-        self.proved.append(f"run A finished {status['finished_groups']} groups without interruption")
+        self.proved.append(f"run A finished {plural(status['finished_groups'], 'group')} without interruption")
 
     async def interrupted(self) -> None:
         """Run B: snapshot in the middle, more work, SIGKILL, restore, the rest."""

@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Literal
 
+from ckptctl.domain.amounts import plural
 from ckptctl.domain.document import Count, Document
 from ckptctl.sim.account import Account, account_of
 from ckptctl.sim.promises import PROMISES
@@ -47,18 +48,18 @@ class Comparison(Document):
         total = sum(self.mutations.values())
         routes = ", ".join(f"{count} {route}" for route, count in sorted(self.mutations.items()))
         lines = [
-            f"{self.environment}: {self.rollouts} rollouts in {self.groups} groups",
-            f"{total} mutations{f': {routes}' if routes else ''}",
+            f"{self.environment}: {plural(self.rollouts, 'rollout')} in {plural(self.groups, 'group')}",
+            f"{plural(total, 'mutation')}{f': {routes}' if routes else ''}",
         ]
         if self.restores:
-            kept = f"{self.kept_groups} finished {'group' if self.kept_groups == 1 else 'groups'} in the snapshot"
+            kept = f"{plural(self.kept_groups, 'finished group')} in the snapshot"
             which = "1 restore" if self.restores == 1 else f"{self.restores} restores, of which the last is told"
-            lines += [f"{which}, {kept}; of the {self.rollouts} rollouts", *self.account.lines()]
+            lines += [f"{which}, {kept}; of the {plural(self.rollouts, 'rollout')}", *self.account.lines()]
         if self.equal:
             lines.append("rewards, final states, transcripts and mutations are those of the uninterrupted run: equal")
         else:
             lines += [f"  {difference}" for difference in self.differences]
-            lines.append(f"the runs differ: {self.differences_total} differences")
+            lines.append(f"the runs differ: {plural(self.differences_total, 'difference')}")
         return "\n".join(lines) + "\n"
 
 
@@ -113,7 +114,7 @@ def _mutation_differences(first: RunHistory, second: RunHistory) -> Iterator[str
         played = second.mutations_of(result)
         for mutation, count in Counter(played).items():
             if count > 1:
-                yield f"{rollout}: {mutation.route} (revision {mutation.revision}) happened {count} times"
+                yield f"{rollout}: {mutation.route} (revision {mutation.revision}) happened {plural(count, 'time')}"
         revisions = Counter((mutation.server, mutation.revision) for mutation in set(played))
         for (server, revision), count in revisions.items():
             if count > 1:
@@ -149,7 +150,7 @@ def _replacements(restore: Line, sent: dict[tuple[str, int], int], *, is_last: b
         rollout, source, replacement = item["rollout_id"], item["source_attempt"], item["replacement_attempt"]
         count = sent.get((rollout, replacement), 0)
         if count > 1 or (is_last and not count):
-            yield f"{rollout} was dispatched {count} times as attempt {replacement}"
+            yield f"{rollout} was dispatched {plural(count, 'time')} as attempt {replacement}"
         if source != replacement and (rollout, source) in sent:
             yield f"{rollout} was dispatched as attempt {source} again"
         if any(name == rollout and attempt > replacement for name, attempt in sent):

@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from ckptctl.controller.fence import IDLE, Fence, Operation
 from ckptctl.controller.refusal import RefusalError
+from ckptctl.domain.amounts import plural
 from ckptctl.domain.document import CheckpointId, Document
 from ckptctl.domain.manifest import ArtifactReference
 from ckptctl.domain.participant import (
@@ -213,7 +214,7 @@ class ModelCheckpoint:
 
         async def work() -> dict[str, Any]:
             if self.is_open or self.inflight:
-                raise RefusalError("ledger_not_quiescent", f"{self.inflight} calls are in flight")
+                raise RefusalError("ledger_not_quiescent", f"in flight: {plural(self.inflight, 'call')}")
             state = LedgerState(
                 self._capture.custody(), frozenset(self._aborted), frozenset(self.tombstones), frozenset(self._served)
             )
@@ -245,7 +246,9 @@ class ModelCheckpoint:
     def _install(self, checkpoint_dir: str) -> LedgerFolder:
         leftovers = self._capture.leftovers()
         if leftovers:
-            raise ArtifactError(f"the capture directory is not clean: {len(leftovers)} files, first {leftovers[0]}")
+            raise ArtifactError(
+                f"the capture directory is not clean: {plural(len(leftovers), 'file')}, first {leftovers[0]}"
+            )
         folder = read_ledger(checkpoint_dir, self._server.settings.name)
         with told_as_artifact_error():
             self._capture.install(folder.custody)

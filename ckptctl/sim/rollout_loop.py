@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from ckptctl.domain.amounts import plural
 from ckptctl.domain.ids import rollout_id
 from ckptctl.domain.ledger import Group, PromptReference, Sibling
 from ckptctl.sim.agent_client import AgentClient, AgentClientError
@@ -225,7 +226,7 @@ class RolloutLoop:
             attempt = self._state.ledger.failed(item.group_id, item.generation_index)
         self._log_dispatch(item, "failed", reason)
         if attempt >= MAX_ATTEMPTS:
-            self.problems.append(f"{item.pair[0]} failed {attempt} times, last: {reason}")
+            self.problems.append(f"{item.pair[0]} failed {plural(attempt, 'time')}, last: {reason}")
             return
         self._later(Dispatch(item.group_id, item.generation_index, attempt, "retry", item.turned_away + 1))
 

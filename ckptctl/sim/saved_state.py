@@ -17,6 +17,7 @@ from typing import Any
 
 from ckptctl.adapters import durable
 from ckptctl.controller.refusal import RefusalError
+from ckptctl.domain.amounts import plural
 from ckptctl.domain.binding import BINDING_SCHEMA_VERSION
 from ckptctl.domain.controller import CutCounters, SaveBody, SavedFile, SaveReply
 from ckptctl.domain.digest import sha256_hex
@@ -163,7 +164,8 @@ def _refuse(state: RolloutState, needed_by_continuations: frozenset[str]) -> Non
     undecided = state.ledger.undecided_groups()
     if undecided:
         raise RefusalError(
-            "finalization_in_progress", f"{len(undecided)} groups are being finalized: {', '.join(undecided[:10])}"
+            "finalization_in_progress",
+            f"{plural(len(undecided), 'group')} being finalized: {', '.join(undecided[:10])}",
         )
     required = state.ledger.staging_keys() | state.replay.staging_keys() | needed_by_continuations
     refuse_missing(required, plane.keys(settings.staging_partition))  # 3

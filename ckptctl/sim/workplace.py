@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ckptctl.domain.amounts import plural
 from ckptctl.sim.directory import LOOKUP
 from ckptctl.sim.outcome import Call, Outcome, RouteKind
 from ckptctl.sim.policy_text import Item, PolicyTurn, function_call, message
@@ -95,7 +96,7 @@ def table_problems(state: Mapping[str, Any], rollout_id: str) -> Iterable[str]:
         yield "the standing events were changed"
     sentinels = [row for row in calendar if row["title"] == sentinel_title(rollout_id)]
     if len(sentinels) != 1:
-        yield f"the sentinel event is there {len(sentinels)} times"
+        yield f"the sentinel event is there {plural(len(sentinels), 'time')}"
     for route, table in TABLE_OF.items():
         wanted = [step for step, action in enumerate(plan_of(state["steps"])) if action == route]
         found = sorted(row["ref"] for row in state[table] if row["ref"] is not None)

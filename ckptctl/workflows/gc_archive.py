@@ -15,6 +15,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import zip_longest
 
+from ckptctl.domain.amounts import plural
 from ckptctl.domain.digest import sha256_hex
 from ckptctl.domain.evidence import PackFacts, Part, TreeEntry
 from ckptctl.domain.finding import DefectError
@@ -186,7 +187,7 @@ class Packer:
         found.extend(self._of_anchor(anchor))
         most = self._world.limits.pack_members
         if len(found) > most:
-            detail = f"it holds {len(found)} names, more than the {most} that are read back from a pack"
+            detail = f"it holds {plural(len(found), 'name')}, more than the {most} that are read back from a pack"
             raise StorageError(operation="pack", path=item.path, detail=detail, hint="collect without `--archive`")
         return sorted(found, key=lambda source: source.name)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from ckptctl.domain.amounts import plural
 from ckptctl.domain.controller import LedgerGroup
 from ckptctl.errors import ServerRefusedError
 from ckptctl.workflows.waiting import ask
@@ -19,7 +20,7 @@ async def read_ledger(world: World, deadline_ts: float) -> list[LedgerGroup]:
         groups += page.groups
         if page.next is None:
             if len(groups) != page.total:
-                raise _unusable(f"{len(groups)} groups came, {page.total} were announced")
+                raise _unusable(f"{plural(len(groups), 'group')} came, announced: {page.total}")
             return groups
         if page.next == after or not page.groups:
             raise _unusable("its cursor does not move on")

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+from ckptctl.domain.amounts import plural
 from ckptctl.domain.evidence import LiveFacts
 from ckptctl.domain.participant import AgentStatus, ModelStatus, PauseReply
 from ckptctl.domain.plan import Step
@@ -94,7 +95,7 @@ async def _prepare_resources(attempt: Attempt, step: Step) -> Mapping[str, Any]:
     replies = await ask_each(world, attempt.deadline_ts, step.targets, world.participants.resources_prepare, *arguments)
     for server, reply in replies.items():
         if reply.sessions != len(reply.inventory):
-            detail = f"it counts {reply.sessions} sessions and lists {len(reply.inventory)}"
+            detail = f"it counts {plural(reply.sessions, 'session')} and lists {len(reply.inventory)}"
             raise MalformedReplyError(
                 server=server,
                 operation="resources-checkpoint/prepare",
@@ -141,9 +142,9 @@ async def _drain_model(attempt: Attempt, server: str) -> None:
 def still_draining(status: ModelStatus, pause: PauseReply | None) -> str | None:
     """What a policy model still waits for, or None when commit may begin."""
     if status.state != "paused":
-        return f"it is {status.state} with {status.inflight_total} calls in flight"
+        return f"it is {status.state} with {plural(status.inflight_total, 'call')} in flight"
     if status.inflight_total:
-        return f"{status.inflight_total} calls are in flight"
+        return f"{plural(status.inflight_total, 'call')} in flight"
     if status.generation_pending_total:
         return f"{status.generation_pending_total} generations are pending"
     if status.missing_workers:
@@ -151,11 +152,11 @@ def still_draining(status: ModelStatus, pause: PauseReply | None) -> str | None:
     # A single worker's status does not count workers; then its own pause reply, or being paused, says it all.
     workers = status.workers
     if workers is not None and workers.acknowledged < workers.expected:
-        return f"{workers.acknowledged} of {workers.expected} workers acknowledged"
+        return f"{workers.acknowledged} of {plural(workers.expected, 'worker')} acknowledged"
     if any(worker.get("connected") is False for worker in status.per_worker.values()):
         return "a worker is not connected"
     if workers is None and pause is not None and pause.workers.expected > max(1, len(status.per_worker)):
-        return f"{len(status.per_worker)} of {pause.workers.expected} workers are reported"
+        return f"{len(status.per_worker)} of {plural(pause.workers.expected, 'worker')} reported"
     return None
 
 

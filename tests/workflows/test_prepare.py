@@ -36,7 +36,7 @@ ALL_THERE = {"acknowledged": 2, "expected": 2}
         ({**PAUSED, "workers": ALL_THERE, "missing_workers": [], "per_worker": {"a": {"connected": True}}}, None),
         ({**PAUSED, "generation_pending_total": 0}, None),
         ({"state": "draining", "inflight_total": 3}, "it is draining with 3 calls in flight"),
-        ({"state": "paused", "inflight_total": 1}, "1 calls are in flight"),
+        ({"state": "paused", "inflight_total": 1}, "1 call in flight"),
         ({**PAUSED, "generation_pending_total": 2}, "2 generations are pending"),
         ({**PAUSED, "missing_workers": ["b"]}, "workers are missing"),
         ({**PAUSED, "workers": {"acknowledged": 1, "expected": 2}}, "1 of 2 workers acknowledged"),
@@ -56,7 +56,7 @@ def test_the_pause_reply_says_how_many_workers_there_should_be() -> None:
     one = ModelStatus.model_validate({**PAUSED, "per_worker": {"0": {}}})
     two = ModelStatus.model_validate({**PAUSED, "per_worker": {"0": {}, "1": {}}})
 
-    assert "1 of 2 workers are reported" == still_draining(one, pause)
+    assert "1 of 2 workers reported" == still_draining(one, pause)
     assert still_draining(two, pause) is None
 
 
@@ -138,7 +138,7 @@ def test_a_policy_model_without_long_polls_is_asked_with_growing_pauses() -> Non
     """A status that answers at once although it should wait is not asked in a tight loop."""
     draining = ModelStatus.model_validate({"state": "draining", "inflight_total": 1})
     _, clock = run(steps.DRAIN_MODELS, Server(draining, draining, draining, ModelStatus.model_validate(PAUSED)))
-    with pytest.raises(TimedOutError, match="it is draining with 1 calls in flight"):
+    with pytest.raises(TimedOutError, match="it is draining with 1 call in flight"):
         run(steps.DRAIN_MODELS, Server(draining), seconds=5.0)
 
     assert [0.02, 0.04, 0.08] == clock.slept
@@ -157,7 +157,7 @@ def test_a_policy_model_without_long_polls_is_asked_with_growing_pauses() -> Non
             steps.PREPARE_RESOURCES,
             ResourcesPrepareReply(sessions=1, state="prepared", inventory=[]),
             MalformedReplyError,
-            "counts 1 sessions and lists 0",
+            "counts 1 session and lists 0",
         ),
         (
             steps.DRAIN_MODELS,

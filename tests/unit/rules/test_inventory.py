@@ -4,13 +4,14 @@ from dataclasses import replace
 
 import pytest
 
+from ckptctl.domain.amounts import plural
 from ckptctl.domain.binding import UnitInfo
 from ckptctl.domain.dataplane import StoredValue
 from ckptctl.domain.evidence import Part, RunFacts, TreeEntry
 from ckptctl.domain.finding import Defect
 from ckptctl.rules import ALL_RULES
 from ckptctl.rules._model import CannotRunError, NotAskedError
-from ckptctl.rules._views import data_plane_of, first, plural, staging_partition, unit_path
+from ckptctl.rules._views import data_plane_of, first, staging_partition, unit_path
 from ckptctl.rules.run import run_rules
 from tests.builders import a_world, an_anchor_evidence, an_evidence, data_plane_evidence
 from tests.rules.inventory_samples import CALL_5_ROW, G5_G0, STAGED, STATE, unit_of

@@ -1,6 +1,8 @@
 """Answers of the embedded cluster for people: nothing of a path or a name acts on a terminal or begins a line of its own."""
 
+from ckptctl.sim.account import Account
 from ckptctl.sim.answers import ClusterAnswer, DemoAnswer, FaultAnswer, ProcessStatus, run_line
+from ckptctl.sim.equivalence import Comparison
 from ckptctl.sim.fault_order import Planted
 
 HOSTILE = "/run \x1b[2J\u202e\nforged: line"
@@ -72,3 +74,16 @@ def test_a_cluster_says_what_comes_next():
     assert "fresh processes: `ckptctl sim restart --dir '/my runs/a'`\n" in ended.text()
     assert "it waits for a restore: `ckptctl restore --config '/my runs/a/ckptctl.yaml'`\n" in begun.text()
     assert "no goal yet: `ckptctl sim run --dir '/my runs/a'` draws prompts\n" in begun.text()
+
+
+def test_one_of_a_kind_is_singular():
+    """`1 difference`, `1 rollout in 1 group`."""
+    found = Comparison(
+        environment="counter", equal=False, rollouts=1, groups=1, mutations={"increment": 1}, restores=0,
+        kept_groups=0, account=Account(), differences=["g0: another reward"], differences_total=1,
+    )  # fmt: skip
+
+    assert (
+        "counter: 1 rollout in 1 group\n1 mutation: 1 increment\n  g0: another reward\nthe runs differ: 1 difference\n"
+        == found.text()
+    )
