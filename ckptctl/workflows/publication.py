@@ -238,5 +238,5 @@ def _counted(names: Iterable[str]) -> tuple[str, ...]:
 
 def _demand_time(work: Publication) -> None:
     if work.deadline_ts is not None and work.world.clock.now_s() >= work.deadline_ts:
-        last = "the bound was given from outside (`--deadline`), and it is not published yet"
+        last = "the bound was given from outside, and it is not published yet"
         raise DeadlineError(server="ckptctl", operation="publication", last=last)
