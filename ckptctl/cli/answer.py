@@ -10,12 +10,18 @@ import errno
 import os
 import stat
 import sys
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from ckptctl.cli.options import Settings
 from ckptctl.domain.safe_text import OVERWRITE, inert, safe
 from ckptctl.errors import StorageError
 
+if TYPE_CHECKING:
+    from ckptctl.domain.restore import RestoreResult
+    from ckptctl.domain.retention import GcResult
+    from ckptctl.domain.transaction import TransactionResult
+
+R = TypeVar("R", "TransactionResult", "RestoreResult", "GcResult")
 DONE_HINT = (
     "what the command was asked for is done; only its answer could not be written: mend that, do not repeat the work"
 )
@@ -83,6 +89,12 @@ def write_to(path: str, data: bytes) -> None:
 def abandon_stdout() -> None:
     """Nothing more can be written there, and Python must not complain when it flushes at exit."""
     sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123 - stands in for a dead stream until exit
+
+
+def unsaid(settings: Settings, result: R) -> R:
+    """A result as its text tells it: without the warnings that went to stderr when there was something to warn of."""
+    left = tuple(text for text in result.warnings if text not in settings.said)
+    return result.model_copy(update={"warnings": left})
 
 
 class Aside:

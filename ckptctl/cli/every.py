@@ -184,7 +184,7 @@ class _Loop:
 
     def _tell(self, told: Round, plan: RoundPlan) -> None:
         """One line, the whole answer where more was asked for, and the metrics."""
-        from ckptctl.cli.answer import emit
+        from ckptctl.cli.answer import emit, unsaid
         from ckptctl.cli.boundary import report_error
         from ckptctl.errors import CkptctlError
         from ckptctl.render.console import flow
@@ -201,7 +201,7 @@ class _Loop:
             more = (
                 ""
                 if isinstance(outcome, CkptctlError) or not settings.verbose
-                else transaction_text(outcome, verbose=1)
+                else transaction_text(unsaid(settings, outcome), verbose=1)
             )
             emit(settings, flow(round_line(told, plan)) + more)
         if isinstance(outcome, CkptctlError) and told.next_at_s is not None:

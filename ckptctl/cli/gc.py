@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ckptctl.cli.answer import emit
+from ckptctl.cli.answer import emit, unsaid
 from ckptctl.cli.exit_status import epilog
 from ckptctl.cli.metrics import MetricsOption
 from ckptctl.cli.options import (
@@ -160,7 +160,10 @@ def _retire_sessions(settings: Settings, *, break_lock: bool) -> None:
     request = SnapshotRequest(force=True, sessions_only=True, break_lock=break_lock)
     result = run_live(settings, lambda world, run: take_snapshot(world, run, request))
     settings.notes.transaction(result, None)
-    emit(settings, to_json(result) if settings.format == "json" else transaction_text(result, verbose=settings.verbose))
+    if settings.format == "json":
+        emit(settings, to_json(result))
+    else:
+        emit(settings, transaction_text(unsaid(settings, result), verbose=settings.verbose))
 
 
 def register(app: typer.Typer) -> None:
@@ -250,6 +253,6 @@ def _tell(settings: Settings, result: GcResult) -> None:
     from ckptctl.workflows.gc import remaining_error
 
     settings.notes.collect(result)
-    emit(settings, to_json(result) if settings.format == "json" else gc_text(result))
+    emit(settings, to_json(result) if settings.format == "json" else gc_text(unsaid(settings, result)))
     if result.remaining():
         raise remaining_error(result)

@@ -131,6 +131,7 @@ def notice_of(settings: Settings) -> Callable[[str], None]:
         if settings.format != "json" or settings.verbose:
             told = with_config(text, settings.config if settings.is_config_named else None)
             Aside().say(inert(f"warning: {safe(told)}\n"))
+            settings.said.add(text)
 
     return notice
 

@@ -53,6 +53,8 @@ class Settings:
     """Of what is read; the memory is what `--memory` says."""
     notes: RunNotes = field(default_factory=RunNotes)
     """For `--metrics-textfile`."""
+    said: set[str] = field(default_factory=set)
+    """Warnings that went to stderr: the text of an answer does not say them again."""
 
 
 ConfigOption = Annotated[

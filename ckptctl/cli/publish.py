@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from ckptctl.cli.answer import emit
+from ckptctl.cli.answer import emit, unsaid
 from ckptctl.cli.exit_status import epilog
 from ckptctl.cli.metrics import MetricsOption
 from ckptctl.cli.options import (
@@ -89,7 +89,10 @@ def publish(
     )
     result = run_live(settings, lambda world, run: finish_publish(world, run, request))
     settings.notes.transaction(result, None)
-    emit(settings, to_json(result) if settings.format == "json" else transaction_text(result, verbose=settings.verbose))
+    if settings.format == "json":
+        emit(settings, to_json(result))
+    else:
+        emit(settings, transaction_text(unsaid(settings, result), verbose=settings.verbose))
 
 
 def _demand_one_wish(staged: str | None, release: str | None, set_aside: str | None, reason: str | None) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ckptctl.cli.answer import emit
+from ckptctl.cli.answer import emit, unsaid
 from ckptctl.cli.exit_status import epilog
 from ckptctl.cli.metrics import MetricsOption
 from ckptctl.cli.options import (
@@ -82,7 +82,7 @@ def _text(settings: Settings, result: RestoreResult) -> str:
         return f"{result.selected_path}\n"
     from ckptctl.render.restore_text import restore_text
 
-    return restore_text(result, verbose=settings.verbose)
+    return restore_text(unsaid(settings, result), verbose=settings.verbose)
 
 
 def _look(settings: Settings, *, is_plan: bool, falls_back: bool) -> RestoreResult:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ckptctl.cli.answer import emit
+from ckptctl.cli.answer import emit, unsaid
 from ckptctl.cli.every import (
     EveryOption,
     JitterOption,
@@ -93,4 +93,7 @@ def snapshot(
         return
     result = run_live(settings, lambda world, run: take_snapshot(world, run, request))
     settings.notes.transaction(result, request.level)
-    emit(settings, to_json(result) if settings.format == "json" else transaction_text(result, verbose=settings.verbose))
+    if settings.format == "json":
+        emit(settings, to_json(result))
+    else:
+        emit(settings, transaction_text(unsaid(settings, result), verbose=settings.verbose))
