@@ -97,6 +97,18 @@ def unsaid(settings: Settings, result: R) -> R:
     return result.model_copy(update={"warnings": left})
 
 
+def tell_transaction(settings: Settings, result: TransactionResult) -> None:
+    """Write the answer of a command that ran one transaction. Raises as `emit`."""
+    from ckptctl.render.machine import to_json
+    from ckptctl.render.transaction_text import transaction_text
+
+    as_json = settings.format == "json"
+    emit(
+        settings,
+        to_json(result) if as_json else transaction_text(unsaid(settings, result), verbose=settings.verbose),
+    )
+
+
 class Aside:
     """What is not the answer, as a text stream on stderr that never raises: once it cannot be written, it is silent.
 

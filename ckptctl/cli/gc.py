@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ckptctl.cli.answer import emit, unsaid
+from ckptctl.cli.answer import emit, tell_transaction, unsaid
 from ckptctl.cli.exit_status import epilog
 from ckptctl.cli.metrics import MetricsOption
 from ckptctl.cli.options import (
@@ -153,17 +153,12 @@ def _retire_sessions(settings: Settings, *, break_lock: bool) -> None:
     """`gc --sessions`: everything but publishing, so the answer is a transaction's."""
     from ckptctl.cli.wiring import run_live
     from ckptctl.domain.transaction import SnapshotRequest
-    from ckptctl.render.machine import to_json
-    from ckptctl.render.transaction_text import transaction_text
     from ckptctl.workflows.snapshot import take_snapshot
 
     request = SnapshotRequest(force=True, sessions_only=True, break_lock=break_lock)
     result = run_live(settings, lambda world, run: take_snapshot(world, run, request))
     settings.notes.transaction(result, None)
-    if settings.format == "json":
-        emit(settings, to_json(result))
-    else:
-        emit(settings, transaction_text(unsaid(settings, result), verbose=settings.verbose))
+    tell_transaction(settings, result)
 
 
 def register(app: typer.Typer) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from ckptctl.cli.answer import emit, unsaid
+from ckptctl.cli.answer import tell_transaction
 from ckptctl.cli.exit_status import epilog
 from ckptctl.cli.metrics import MetricsOption
 from ckptctl.cli.options import (
@@ -74,8 +74,6 @@ def publish(
     settings = remember(ctx, config, output_format, output, verbose, quiet, memory)
     from ckptctl.cli.wiring import run_live
     from ckptctl.domain.transaction import PublishRequest
-    from ckptctl.render.machine import to_json
-    from ckptctl.render.transaction_text import transaction_text
     from ckptctl.workflows.publish import finish_publish
     from ckptctl.workflows.targets import absolute
 
@@ -89,10 +87,7 @@ def publish(
     )
     result = run_live(settings, lambda world, run: finish_publish(world, run, request))
     settings.notes.transaction(result, None)
-    if settings.format == "json":
-        emit(settings, to_json(result))
-    else:
-        emit(settings, transaction_text(unsaid(settings, result), verbose=settings.verbose))
+    tell_transaction(settings, result)
 
 
 def _demand_one_wish(staged: str | None, release: str | None, set_aside: str | None, reason: str | None) -> None:

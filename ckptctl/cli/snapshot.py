@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ckptctl.cli.answer import emit, unsaid
+from ckptctl.cli.answer import tell_transaction
 from ckptctl.cli.every import (
     EveryOption,
     JitterOption,
@@ -80,8 +80,6 @@ def snapshot(
     from ckptctl.cli.durations import parse_duration_s
     from ckptctl.cli.wiring import run_live
     from ckptctl.domain.transaction import SnapshotRequest
-    from ckptctl.render.machine import to_json
-    from ckptctl.render.transaction_text import transaction_text
     from ckptctl.workflows.snapshot import take_snapshot
 
     repeated = every_request(every, jitter, max_failures, last_within)
@@ -93,7 +91,4 @@ def snapshot(
         return
     result = run_live(settings, lambda world, run: take_snapshot(world, run, request))
     settings.notes.transaction(result, request.level)
-    if settings.format == "json":
-        emit(settings, to_json(result))
-    else:
-        emit(settings, transaction_text(unsaid(settings, result), verbose=settings.verbose))
+    tell_transaction(settings, result)
