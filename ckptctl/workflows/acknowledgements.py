@@ -229,12 +229,11 @@ class Outbox:
                     operation=OPERATION,
                     status=409,
                     server_code="unresolved",
-                    detail=f"{len(reply.unowned)} completed results are known neither to it nor to ledger or replay metadata, "
+                    detail=f"{plural(len(reply.unowned), 'completed result')} known neither to it nor to ledger or replay metadata, "
                     f"for example {first.rollout_id} attempt {first.attempt_index}: {why}",
                 )
-            self._world.notice(
-                f"{len(reply.settled)} acknowledgements that `{agent}` no longer knows were settled: their results are kept"
-            )
+            settled = plural(len(reply.settled), "acknowledgement")
+            self._world.notice(f"settled {settled} that `{agent}` no longer knows: the results are kept")
 
 
 def _pair(item: CompletionReceipt | Execution) -> Pair:

@@ -78,9 +78,9 @@ def test_an_agent_that_was_restarted_has_nothing_to_release(tmp_path) -> None:
     posts, notices, result = scenario_of(work, tmp_path)
 
     assert 1 == posts.count(ACKNOWLEDGE)
-    assert [
-        f"{ROLLOUTS} acknowledgements that `simple_agent` no longer knows were settled: their results are kept"
-    ] == [notice for notice in notices if "settled" in notice]
+    assert [f"settled {ROLLOUTS} acknowledgements that `simple_agent` no longer knows: the results are kept"] == [
+        notice for notice in notices if "settled" in notice
+    ]
     assert ROLLOUTS == result.counts.acknowledgements
 
 

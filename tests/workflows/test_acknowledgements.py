@@ -142,7 +142,7 @@ def test_a_restarted_agent_gets_what_it_knows_and_the_rest_is_settled() -> None:
 
     assert [] == servers.owed
     assert [("a", 4), ("a", 0), ("a", 3)] == servers.requests
-    assert ["1 acknowledgements that `a` no longer knows were settled: their results are kept"] == notices
+    assert ["settled 1 acknowledgement that `a` no longer knows: the results are kept"] == notices
 
 
 def test_a_restarted_agent_costs_two_requests_a_thousand_receipts() -> None:
@@ -226,9 +226,7 @@ def test_what_is_owed_again_is_not_delivered_for_ever() -> None:
 def test_what_nobody_owns_cannot_be_resolved() -> None:
     """A result that neither the agent nor the ledger has is lost: the snapshot stops."""
     for owed in ({"a": ["x"]}, {"gone_agent": ["x"]}):
-        with pytest.raises(
-            AcknowledgementRefusedError, match="1 completed results are known neither to it nor to ledger"
-        ):
+        with pytest.raises(AcknowledgementRefusedError, match="1 completed result known neither to it nor to ledger"):
             drain(Servers(owed, forgotten={"x"}))
 
 
