@@ -229,8 +229,8 @@ class Outbox:
                     operation=OPERATION,
                     status=409,
                     server_code="unresolved",
-                    detail=f"{plural(len(reply.unowned), 'completed result')} known neither to it nor to ledger or replay metadata, "
-                    f"for example {first.rollout_id} attempt {first.attempt_index}: {why}",
+                    detail=f"{plural(len(reply.unowned), 'completed result')} known neither to it nor to ledger or replay "
+                    f"metadata, for example {first.rollout_id} attempt {first.attempt_index}: {why}",
                 )
             settled = plural(len(reply.settled), "acknowledgement")
             self._world.notice(f"settled {settled} that `{agent}` no longer knows: the results are kept")
