@@ -334,7 +334,7 @@ WRONG = {
     ),
     "fewer-groups": (
         {"controller": answering(ledger=lambda reply: reply.model_copy(update={"groups": reply.groups[:1]}))},
-        "1 groups came, 2 were announced",
+        "1 group came, announced: 2",
     ),
     "no-end": ({"controller": answering(ledger={"next": "g", "groups": []})}, "its cursor does not move on"),
 }
