@@ -3,7 +3,8 @@ mode 0600.
 
 Decides names, form and durability, and what damage means: a last line without its end was torn by a crash and never
 happened; any other line that is no record counts for nothing once the transaction is known to have ended, and is an
-error before. What the records mean is `planning.recovery`'s business; that only one writer is at work is the lock's.
+error before; a link, a pipe or a folder in the place of the file is one always. What the records mean is
+`planning.recovery`'s business; that only one writer is at work is the lock's.
 The first line is written with the file, so a transaction that exists says what it is. Nothing here ever holds a credential.
 """
 
@@ -91,7 +92,7 @@ class FileJournal:
             entries = self._store.list_tree(self._folder, max_depth=1)
         except FileNotFoundError:
             return ()
-        found = [JOURNAL_NAME.match(entry.path) for entry in entries if entry.kind == "file"]
+        found = [JOURNAL_NAME.match(entry.path) for entry in entries]  # what is no file, too: `read` says that of it
         ordered = sorted((int(name[1]), name[2], name[0]) for name in found if name)
         return tuple(name.removesuffix(".jsonl") for _, _, name in ordered)
 
@@ -99,10 +100,15 @@ class FileJournal:
         """All records of one transaction.
 
         Raises:
-            JournalDamagedError: a whole line is none of ours and no `finish` says that the transaction has ended.
+            JournalDamagedError: a whole line is none of ours and no `finish` says that the transaction has ended; or what
+                lies there is no regular file, so nothing at all says it.
             StorageError: the file cannot be read.
         """
         path = self.path_of(transaction)
+        kind = self._store.kind_of(path)
+        if kind not in {"file", None}:
+            problem = f"it is a {kind}, not a regular file"
+            raise JournalDamagedError(path=path, transaction=transaction, problem=problem)
         lines = self._store.read_bytes(path, _MAX_BYTES).split(b"\n")[:-1]
         decoded = [decode_line(line) for line in lines]
         records = [record for record in decoded if record is not None]

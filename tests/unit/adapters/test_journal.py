@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 
 import pytest
 
@@ -140,6 +141,28 @@ def test_other_files_are_no_transactions(tmp_path) -> None:
     folder.mkdir(parents=True)
     for name in ("x.jsonl", "000001-snapshot.jsonl.tmp", "1-snapshot.jsonl"):
         (folder / name).write_bytes(b"")
-    (folder / "000009-gc.jsonl").symlink_to("/etc/hostname")
 
     assert () == FileJournal(str(tmp_path), SystemClock()).transactions()
+
+
+PLACED = {
+    "symlink": lambda path: path.symlink_to("/etc/hostname"),
+    "directory": lambda path: path.mkdir(),
+    "fifo": os.mkfifo,
+    "socket": lambda path: os.mknod(path, stat.S_IFSOCK | 0o600),
+}
+
+
+@pytest.mark.parametrize("kind", PLACED)
+def test_what_is_no_file_may_have_been_a_transaction(tmp_path, kind) -> None:
+    """Nobody can tell whether it has ended; its number is taken, and it can be set aside."""
+    journal = FileJournal(str(tmp_path), SystemClock())
+    journal.begin("snapshot", {})
+    PLACED[kind](tmp_path / ".ckptctl" / "journal" / "000005-snapshot.jsonl")
+    with pytest.raises(JournalDamagedError, match=f"it is a {kind}, not a regular file"):
+        journal.read("000005-snapshot")
+    journal.begin("aside", {})
+    kept = journal.set_aside("000005-snapshot")
+
+    assert ("000001-snapshot", "000006-aside") == journal.transactions()
+    assert os.path.lexists(kept)
