@@ -6,7 +6,7 @@ Names decide where they can, content where they cannot (a renamed copy of a snap
 from __future__ import annotations
 
 import os.path
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -31,6 +31,13 @@ EXPECTED = (
     "a `data_plane` directory, or a packed snapshot (`.tar.zst`)"
 )
 DATA_PLANE_FOLDER = "data_plane"
+HELD_BY_PARTS = (
+    {"controller_state.pkl", "metadata.json"},
+    {"manifest.json", DATA_PLANE_FOLDER},
+    {SNAPSHOTS_FOLDER},
+    {"training_info.json"},
+)
+"""What a data plane, a snapshot or an anchor holds, and a checkpoint directory does not."""
 UNPUBLISHED = ("tmp_snapshot_", "trash_snapshot_")
 """How the names of what is no snapshot yet, or no more, begin."""
 STRAYS_TOLD = 3
@@ -113,9 +120,7 @@ def find_targets(reader: SnapshotReader, path: str) -> tuple[Target, ...]:
     if kind is None:
         raise NothingThereError(f"no such path: `{safe(path)}`", hint=EXPECTED)
     if kind == "symlink" and snapshot_number(name) is None:
-        raise UsageError(
-            f"`{safe(path)}` is a symbolic link, which is never followed", hint="give the directory that it points to"
-        )
+        return _linked(reader, path)
     if kind not in {"directory", "symlink"}:
         raise UsageError(f"`{safe(path)}` is no directory and no packed snapshot", hint=EXPECTED)
     if any(pattern.match(name) for pattern in (SNAPSHOT_NAME, TMP_SNAPSHOT_NAME, TRASH_SNAPSHOT_NAME)):
@@ -129,6 +134,30 @@ def find_targets(reader: SnapshotReader, path: str) -> tuple[Target, ...]:
         return _demand(snapshots_in(reader, path), path, strays_among(reader.list_tree(path, max_depth=1)))
     if "manifest.json" in entries and DATA_PLANE_FOLDER in entries:
         return (snapshot_target(path),)
+    return _whole(reader, path, entries)
+
+
+def _linked(reader: SnapshotReader, path: str) -> tuple[Target, ...]:
+    """What a symbolic link leads to, if that is a checkpoint directory; no part of one may be a link.
+
+    Raises:
+        UsageError: it is or leads to something else.
+    """
+    is_part = is_anchor_name(path.rpartition("/")[2]) or path.endswith(
+        (f"/{DATA_PLANE_FOLDER}", f"/{SNAPSHOTS_FOLDER}")
+    )
+    if not is_part and reader.kind_of(f"{path}/.") == "directory":
+        entries = {entry.path: entry.kind for entry in reader.list_tree(f"{path}/.", max_depth=1)}
+        if not any(held <= entries.keys() for held in HELD_BY_PARTS):
+            return _whole(reader, path, entries)
+    raise UsageError(
+        f"`{safe(path)}` is a symbolic link, and only one to a checkpoint directory is followed",
+        hint="give the path that it points to",
+    )
+
+
+def _whole(reader: SnapshotReader, path: str, entries: Mapping[str, str]) -> tuple[Target, ...]:
+    """The anchors of a checkpoint directory, which holds `entries`. Raises NothingThereError."""
     anchors = [f"{path}/{entry}" for entry in sorted(entries, key=_anchor_order) if _is_anchor(entry)]
     packs = tuple(entry for entry, kind in entries.items() if kind == "file" and entry.endswith(PACK_SUFFIXES))
     return _demand(tuple(target for anchor in anchors for target in anchor_targets(reader, anchor)), path, packs=packs)

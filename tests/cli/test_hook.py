@@ -75,6 +75,14 @@ def test_a_good_directory_is_called_valid(node, hook):
     assert f'hook="{hook}",verdict="valid"}} 1' in (node.state / "ckptctl_hook.prom").read_text()
 
 
+def test_a_directory_that_is_a_link_is_judged(node):
+    """As scratch file systems have it; the job's user reads what it leads to, whoever made it."""
+    (node.folder / "scratch").symlink_to(SAMPLES / "turn")
+    node.run("prolog", SLURM_JOB_COMMENT=f"ckpt={node.folder}/scratch")
+
+    assert ("valid", 0) == tuple(node.verdict("prolog")[key] for key in ("verdict", "exit_code"))
+
+
 def test_a_damaged_directory_is_told_and_harms_nothing(node):
     """At level standard the payload is judged."""
     folder = node.folder / "run"

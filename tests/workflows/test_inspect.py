@@ -213,7 +213,7 @@ def test_what_cannot_be_inspected(tmp_path, path, error) -> None:
     (root / "file").write_bytes(b"")
     (root / "link").symlink_to(root / "step_3")
     with pytest.raises(error):
-        inspect(root, path)
+        inspect(root / path)
 
 
 def test_a_directory_that_cannot_be_listed(tmp_path) -> None:

@@ -8,9 +8,11 @@ import pytest
 from ckptctl.adapters.local_store import LocalStore
 from ckptctl.domain.evidence import RunFacts
 from ckptctl.errors import ExitCode, NothingThereError, UsageError
+from ckptctl.workflows.inspect import run_inspection
 from ckptctl.workflows.targets import find_targets
 from ckptctl.workflows.validate import ValidateRequest, exit_code, load_evidence, run_facts, validate
 from tests.builders import a_bootstrap_world, a_run_files, a_world, write_tree
+from tests.runs import offline_world
 from tests.world import a_config, a_topology
 
 
@@ -84,14 +86,47 @@ def test_nothing_there(tmp_path):
 
 
 def test_something_else(tmp_path):
-    """A file, and a link to a checkpoint directory, which is never followed."""
+    """A file, and links that lead to a file or nowhere."""
     (tmp_path / "file").write_bytes(b"")
-    (tmp_path / "link").symlink_to(tmp_path)
+    (tmp_path / "link").symlink_to("file")
+    (tmp_path / "lost").symlink_to("nowhere")
 
     with pytest.raises(UsageError, match="no directory"):
         find_targets(LocalStore(), str(tmp_path / "file"))
+    for name in ("link", "lost"):
+        with pytest.raises(UsageError, match="symbolic link"):
+            find_targets(LocalStore(), str(tmp_path / name))
+
+
+def test_the_checkpoint_directory_itself_may_be_a_link(run, tmp_path):
+    """Judged and described as without it, under the name that was given."""
+    link = tmp_path / "scratch"
+    link.symlink_to(run)
+
+    assert kinds_and_names(run) == kinds_and_names(link)
+    assert [target.verdict for target in report_on(run).targets] == [
+        target.verdict for target in report_on(link).targets
+    ]
+    assert "checkpoint_dir" == run_inspection(offline_world(link), str(link)).kind
+
+
+@pytest.mark.parametrize(
+    ("part", "name"),
+    [
+        ("step_3", "step_3"),
+        ("step_3", "other"),
+        ("step_3/rollout_snapshots", "rollout_snapshots"),
+        ("step_3/rollout_snapshots/snapshot_000002", "other"),
+        ("step_3/rollout_snapshots/snapshot_000002/data_plane", "data_plane"),
+        ("step_3/rollout_snapshots/snapshot_000002/data_plane", "other"),
+    ],
+)
+def test_no_part_of_it_may_be_a_link(run, tmp_path, part, name):
+    """Whatever the link is called; a snapshot under its own name is a finding instead, as below."""
+    (tmp_path / name).symlink_to(run / part)
+
     with pytest.raises(UsageError, match="symbolic link"):
-        find_targets(LocalStore(), str(tmp_path / "link"))
+        find_targets(LocalStore(), str(tmp_path / name))
 
 
 def test_a_linked_snapshot_is_a_finding_and_nothing_behind_it_is_read(run, tmp_path):
