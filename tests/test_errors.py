@@ -33,6 +33,14 @@ BUILT = {
         "cannot write `/c/manifest.json`: No space left on device",
         "mend the file system (space, permissions, mount), then run the same command again",
     ),
+    "PublicationUnseenError": (
+        {"path": "/c/step_1/rollout_snapshots/snapshot_000001", "detail": "Input/output error"},
+        (
+            "cannot see what became of `/c/step_1/rollout_snapshots/snapshot_000001`: it may be published, or not: "
+            "Input/output error"
+        ),
+        "mend the file system, then run `ckptctl publish`: it looks again and finishes either",
+    ),
     "ConfigError": (
         {"path": "run.yaml", "location": "ckptctl.token_env", "problem": "must be a name", "hint": "write one"},
         "configuration `run.yaml`: `ckptctl.token_env` must be a name",

@@ -43,6 +43,7 @@ wrong *inside* a snapshot is a finding (a returned value, see `ckptctl.domain.fi
     |   |-- MalformedReplyError                  31  malformed-reply
     |   `-- TrainerStateChangedError             31  trainer-state-changed
     |-- StorageError                             32  storage
+    |   `-- PublicationUnseenError               32  publication-unseen
     `-- StoppedError                            143  stopped
         `-- InterruptedStoppedError             130  interrupted
 
@@ -52,7 +53,7 @@ None when nothing helps) and, when it was caused by another CkptctlError, `cause
 
 from ckptctl.errors.base import CkptctlError
 from ckptctl.errors.exit_codes import EXIT_MEANINGS, ExitCode
-from ckptctl.errors.host import InterruptedStoppedError, StoppedError, StorageError
+from ckptctl.errors.host import InterruptedStoppedError, PublicationUnseenError, StoppedError, StorageError
 from ckptctl.errors.request import (
     ConfigError,
     IncompatibleSnapshotError,
@@ -126,6 +127,7 @@ __all__ = [
     "NotQuiescentError",
     "NothingThereError",
     "PrepareIncompleteError",
+    "PublicationUnseenError",
     "RefusedError",
     "ReleasePendingError",
     "ResourcesCheckpointError",

@@ -24,6 +24,21 @@ class StorageError(CkptctlError):
         )
 
 
+class PublicationUnseenError(StorageError):
+    """A disk that fails does not show whether the snapshot has its final name."""
+
+    code = "publication-unseen"
+
+    def __init__(self, *, path: str, detail: str, cause: BaseException | None = None) -> None:
+        super().__init__(
+            operation="see what became of",
+            path=path,
+            detail=f"it may be published, or not: {detail}",
+            hint="mend the file system, then run `ckptctl publish`: it looks again and finishes either",
+            cause=cause,
+        )
+
+
 class StoppedError(CkptctlError):
     """SIGINT, SIGTERM or SIGHUP ended the command in an orderly way."""
 

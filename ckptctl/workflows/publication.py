@@ -20,7 +20,7 @@ from ckptctl.domain.participant import DiscoveredParticipant
 from ckptctl.domain.plan import Step
 from ckptctl.domain.retention import TRASH_FOLDER, GcFacts, GcPlan, GcPolicy, snapshot_path, trash_entry
 from ckptctl.domain.retention import SnapshotFacts as RetainedSnapshot
-from ckptctl.errors import CkptctlError, DeadlineError, RefusedError, StorageError
+from ckptctl.errors import CkptctlError, DeadlineError, PublicationUnseenError, RefusedError, StorageError
 from ckptctl.planning import snapshot as steps
 from ckptctl.planning.gc import plan_gc
 from ckptctl.rules import ALL_RULES
@@ -36,6 +36,8 @@ from ckptctl.workflows.world import World
 from ckptctl.workflows.write_checksums import checksums_of, remove_torn_writes, write_checksums
 
 WRITING = "this snapshot was being written"
+LOOKS_AFTER_RENAME = 3
+"""How often it is looked for after a rename that failed."""
 REUSED_ID = 90
 """Invariant: a checkpoint id belongs to one snapshot."""
 
@@ -134,23 +136,39 @@ async def _publish(work: Publication, _: Step) -> Mapping[str, Any]:
 def _rename(work: Publication) -> None:
     """Make it visible for good. A name that cannot be made durable is taken back: who believed in it would delete older ones.
 
+    A disk that fails may not even show what became of the rename: then it is taken back as well, and looked at again.
+
     Raises:
+        PublicationUnseenError: nobody can say whether it is visible.
         StorageError: nothing is visible.
     """
     store, folder = work.world.store, work.final_path.rpartition("/")[0]
     try:
         store.rename(work.staged_path, work.final_path)
     except StorageError as error:
-        if store.kind_of(work.final_path) is None or store.kind_of(work.staged_path) is not None:
-            raise
-        try:
-            store.sync_names(folder)
-        except StorageError:
+        is_renamed: bool | None = None
+        for _ in range(LOOKS_AFTER_RENAME):
+            is_renamed = _is_renamed(work)
+            if is_renamed is False:
+                raise
+            if is_renamed:
+                with suppress(StorageError):
+                    store.sync_names(folder)
+                    return
             with suppress(StorageError):
                 store.rename(work.final_path, work.staged_path)
-            if store.kind_of(work.final_path) is None:
-                raise error from None
-            work.world.notice(f"`{work.final_path}` is published, but may not survive a power failure: {error.message}")
+        if is_renamed is None:
+            raise PublicationUnseenError(path=work.final_path, detail=error.detail, cause=error) from error
+        work.world.notice(f"`{work.final_path}` is published, but may not survive a power failure: {error.message}")
+
+
+def _is_renamed(work: Publication) -> bool | None:
+    """What the disk shows; None where it shows nothing."""
+    store = work.world.store
+    try:
+        return store.kind_of(work.final_path) is not None and store.kind_of(work.staged_path) is None
+    except StorageError:
+        return None
 
 
 async def _retain(work: Publication, _: Step) -> Mapping[str, Any]:

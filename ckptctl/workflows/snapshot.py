@@ -21,6 +21,7 @@ from ckptctl.errors import (
     CkptctlError,
     DeadlineError,
     MalformedReplyError,
+    PublicationUnseenError,
     RefusedError,
     StoppedError,
 )
@@ -189,7 +190,7 @@ class _Transaction:
         is_stopped = await self._to_its_end(release, plan)
         if failure is None and is_stopped:
             failure = asyncio.CancelledError()
-        if not release.failures:
+        if not release.failures and not isinstance(failure, PublicationUnseenError):
             self._recorder.finish("aborted", reason=_reason(failure))
         if failure is None and release.failures:
             raise admission_closed(release, None)
@@ -208,6 +209,8 @@ class _Transaction:
         way_on = self._way_on(failure)
         if release.failures:
             return admission_closed(release, failure)
+        if isinstance(failure, PublicationUnseenError):
+            return failure  # the transaction stays unfinished: the next command sees what the disk shows then
         return AttemptAbortedError(
             f"attempt `{release.checkpoint_id}` was aborted and everything released; the previous snapshot is authoritative",
             hint=way_on,

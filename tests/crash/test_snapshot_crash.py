@@ -13,6 +13,7 @@ import pytest
 
 from ckptctl.adapters.local_store import LocalStore
 from ckptctl.domain.transaction import PublishRequest, SnapshotRequest
+from ckptctl.errors import CkptctlError, StorageError
 from ckptctl.workflows.publish import finish_publish
 from ckptctl.workflows.snapshot import take_snapshot
 from tests.fakes.mortal import DeadError, Life, mortal
@@ -179,6 +180,58 @@ def test_a_rename_that_a_dead_process_made_is_made_durable_before_anybody_is_rel
 
     assert str(tmp_path / "checkpoints" / "bootstrap" / "rollout_snapshots") == first
     assert "resources-checkpoint/resume" == rest[0]
+
+
+class Blind:
+    """A disk that fails from the rename on, so that nothing shows what became of it; or only so many times."""
+
+    def __init__(self, store, final: str, *, times: int) -> None:
+        self._store, self._final, self._left = store, final, times
+        self.is_failing = False
+
+    def __getattr__(self, name: str):
+        return getattr(self._store, name)
+
+    def _fail(self, path: str) -> None:
+        if self.is_failing and self._left:
+            self._left -= 1
+            raise StorageError(operation="look at", path=path, detail="Input/output error")
+
+    def kind_of(self, path: str):
+        self._fail(path)
+        return self._store.kind_of(path)
+
+    def sync_names(self, folder: str) -> None:
+        self._fail(folder)
+        self._store.sync_names(folder)
+
+    def rename(self, source: str, target: str) -> None:
+        self._fail(source)
+        self._store.rename(source, target)
+        self.is_failing |= target.endswith(self._final)
+        self._fail(target)
+
+
+@pytest.mark.parametrize(
+    ("times", "code", "finished", "names"),
+    [(2, "attempt-aborted", "nothing_to_do", []), (99, "publication-unseen", "released", ["snapshot_000001"])],
+)
+def test_a_rename_of_which_the_disk_shows_nothing(tmp_path, times, code, finished, names) -> None:
+    """Taken back where that goes; else not called aborted, for it may be published: the next command sees it (seed 46873)."""
+
+    async def scenario():
+        async with simulated(tmp_path) as gym:
+            await gym.run_in_flight()
+            async with gym.world() as (world, _):
+                blind = replace(world, store=Blind(world.store, "/snapshot_000001", times=times))
+                with pytest.raises(CkptctlError) as failed:
+                    await take_snapshot(blind, gym.config, SnapshotRequest(force=True))
+            is_released = gym.is_released()
+            async with gym.world() as (world, _):
+                then = await finish_publish(world, gym.config, PublishRequest())
+            return failed.value.code, is_released, then.outcome, gym.snapshots()
+
+    assert (code, True, finished, names) == asyncio.run(scenario())
 
 
 @pytest.mark.long
