@@ -49,7 +49,7 @@ def hook(
         typer.Option(
             "--state-dir",
             metavar="DIR",
-            help="Where verdicts go, on a local disk. Default: /tmp/ckptctl-hook-UID, as root /var/lib/ckptctl/hook.",
+            help="Where verdicts go: absolute, on a local disk. Default: /tmp/ckptctl-hook-UID, as root /var/lib/ckptctl/hook.",
             show_default=False,
         ),
     ] = None,
@@ -58,7 +58,7 @@ def hook(
         typer.Option(
             "--textfile-dir",
             metavar="DIR",
-            help="Where ckptctl_hook.prom goes, for node_exporter. Default: the state directory.",
+            help="Where ckptctl_hook.prom goes, for node_exporter: absolute, and there already. Default: the state directory.",
             show_default=False,
         ),
     ] = None,

@@ -48,7 +48,8 @@ def parse(words: list[str]) -> Settings:
         if not equals:
             value = rest.pop(0) if rest else ""
         if not _take(settings, name, value):
-            settings.complaints.append(f"option {name} has no use for {value!r}")
+            what = "takes an absolute path, so it passes over" if name.endswith("-dir") else "has no use for"
+            settings.complaints.append(f"option {name} {what} {value!r}")
     settings.textfile_dir = settings.textfile_dir or settings.state_dir
     return settings
 

@@ -23,8 +23,10 @@ STEP_VARIABLE = "SLURM_STEP_ID"
 def watch_job(settings: Settings, environment: dict[str, str], began_s: float) -> None:
     """Prolog and Epilog: judge what lies in the job's checkpoint directory, and record it. Jobs without one leave no trace.
 
-    What could not be recorded is said to the watchdog: there is no one to tell but the log of slurmd.
+    Wrong options, and what could not be recorded, are said to the watchdog: there is no one to tell but the log of slurmd.
     """
+    for complaint in settings.complaints:
+        reader.say(f"ckptctl hook: {complaint}")
     comment_path = place.from_comment(environment.get("SLURM_JOB_COMMENT", ""))
     work_dir = environment.get("SLURM_JOB_WORK_DIR", "")
     if not comment_path and not work_dir.startswith("/"):
@@ -155,7 +157,10 @@ def _record(settings: Settings, environment: dict[str, str], found: Verdict, beg
         found.reason = "; ".join([*filter(None, [found.reason]), *settings.complaints])
     try:
         record.write_verdict(settings, environment, found)
+    except OSError as error:
+        return f"neither the verdict nor the metrics were written: {error}"
+    try:
         record.write_metrics(settings, found)
     except OSError as error:
-        return f"the verdict was not written: {error}"
+        return f"the verdict was written, but the metrics were not: {error}"
     return ""

@@ -159,8 +159,29 @@ def test_a_hook_that_cannot_write_ends_with_0(node):
     task = node.run("task-prolog", *words, CKPTCTL_CHECKPOINT_DIR=str(SAMPLES / "turn"))
 
     assert (0, b"", 0, b"") == (ran.returncode, ran.stdout, task.returncode, task.stderr)
-    assert ran.stderr.startswith(b"ckptctl hook: the verdict was not written: ")
+    wrong, missing = ran.stderr.splitlines()
+    assert b"ckptctl hook: unknown option '--bogus'" == wrong
+    assert missing.startswith(b"ckptctl hook: neither the verdict nor the metrics were written: ")
     assert 1 == task.stdout.count(b"\n")
+
+
+def test_what_is_missing_is_named(node):
+    """Without a directory for the metrics the verdict is written all the same, and nobody says otherwise."""
+    ran = node.run("prolog", "--textfile-dir", "/nonexist", SLURM_JOB_COMMENT=f"ckpt={SAMPLES / 'turn'}")
+
+    assert "valid" == node.verdict("prolog")["verdict"]
+    assert ran.stderr.startswith(b"ckptctl hook: the verdict was written, but the metrics were not: ")
+    assert 1 == ran.stderr.count(b"\n")
+
+
+@pytest.mark.parametrize("option", ["--state-dir", "--textfile-dir"])
+def test_a_relative_directory_is_passed_over_and_told(node, option):
+    """To the log of slurmd, whatever the job is, and in the verdict."""
+    told = f"option {option} takes an absolute path, so it passes over 'hk'"
+    ran = node.run("prolog", option, "hk", SLURM_JOB_COMMENT=f"ckpt={SAMPLES / 'turn'}")
+
+    assert f"ckptctl hook: {told}\n".encode() == ran.stderr == node.run("prolog", option, "hk").stderr
+    assert told == node.verdict("prolog")["reason"]
 
 
 def test_another_users_hook_refuses_to_look():
