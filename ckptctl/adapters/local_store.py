@@ -85,6 +85,7 @@ class LocalStore:
 
     def kind_of(self, path: str) -> str | None:
         """The entry kind of one path (the link itself, not its target), or None when there is nothing."""
+        _demand_path("look at", path)
         try:
             return _kind(os.lstat(path).st_mode)
         except OSError as error:
@@ -161,6 +162,7 @@ class LocalStore:
 
     def _list_folder(self, root: str, folder: str) -> Iterator[TreeEntry]:
         path = os.path.join(root, folder) if folder else root
+        _demand_path("list", path)
         try:
             descriptor = self._open_folder(path)
             try:
@@ -224,6 +226,7 @@ class _Folders:
 @contextmanager
 def _open_errors(path: str) -> Iterator[None]:
     """Say in our words why a file could not be opened."""
+    _demand_path("open", path)
     try:
         yield
     except FileNotFoundError:
@@ -271,6 +274,17 @@ def _kind(mode: int) -> EntryKind:
     if stat.S_ISSOCK(mode):
         return "socket"
     return "device" if stat.S_ISCHR(mode) or stat.S_ISBLK(mode) else "unknown"
+
+
+def _demand_path(operation: str, path: str) -> None:
+    """Refuse what the system takes for no path at all; Python says that by a ValueError, which would look like a bug of ours."""
+    try:
+        is_path = b"\0" not in os.fsencode(path)
+    except UnicodeEncodeError:
+        is_path = False
+    if not is_path:
+        hint = "look at where it was given: a file that names it may be damaged"
+        raise StorageError(operation=operation, path=path, detail="it has a character that no path can have", hint=hint)
 
 
 def _demand_regular(mode: int, path: str) -> None:

@@ -80,6 +80,6 @@ Digest = Annotated[str, AfterValidator(_demand_digest), WithJsonSchema({"type": 
 Count = Annotated[int, Field(ge=0)]
 NonEmpty = Annotated[str, Field(min_length=1)]
 RelativePath = Annotated[str, AfterValidator(_demand_relative_path)]
-"""A path inside the snapshot, relative to it."""
+"""A path inside the snapshot, or another folder that is known: relative to it."""
 FileName = Annotated[str, AfterValidator(_demand_file_name)]
 """One name inside a known folder."""

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, RootModel
 
-from ckptctl.domain.document import CheckpointId, Count, Digest, Document, LenientDocument, NonEmpty
+from ckptctl.domain.document import CheckpointId, Count, Digest, Document, LenientDocument, NonEmpty, RelativePath
 from ckptctl.domain.journal_bounds import LAST_S
 from ckptctl.domain.restore import RestoreFacts
 from ckptctl.domain.retention import GcItem, GcPolicy
@@ -53,8 +53,8 @@ class BeginPublish(Document):
     transaction: TransactionName
     schema_version: Literal[1]
     tool_version: str
-    staged: NonEmpty = Field(description="relative to the checkpoint directory")
-    final: NonEmpty = Field(description="relative to the checkpoint directory")
+    staged: RelativePath = Field(min_length=1, description="relative to the checkpoint directory")
+    final: RelativePath = Field(min_length=1, description="relative to the checkpoint directory")
 
 
 class BeginRelease(Document):

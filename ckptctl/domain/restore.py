@@ -8,7 +8,16 @@ from typing import Literal
 from pydantic import Field
 
 from ckptctl.domain.controller import Redispatch
-from ckptctl.domain.document import CheckpointId, Count, Digest, Document, LenientDocument, NonEmpty
+from ckptctl.domain.document import (
+    CheckpointId,
+    Count,
+    Digest,
+    Document,
+    FileName,
+    LenientDocument,
+    NonEmpty,
+    RelativePath,
+)
 from ckptctl.domain.finding import VerdictName
 from ckptctl.domain.plan import Step
 from ckptctl.domain.redispatch import Discard, ReusedSibling, SessionFacts
@@ -47,8 +56,8 @@ class RestoreFacts(LenientDocument):
     schema_version: Literal[1] = 1
     tool_version: str
     checkpoint_id: CheckpointId
-    anchor: NonEmpty
-    snapshot: NonEmpty = Field(description="relative to the checkpoint directory")
+    anchor: FileName = Field(min_length=1)
+    snapshot: RelativePath = Field(min_length=1, description="relative to the checkpoint directory")
     manifest_sha256: Digest
     controller_instance_id: NonEmpty
     models: tuple[str, ...]

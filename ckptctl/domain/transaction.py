@@ -7,7 +7,16 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from ckptctl.domain.document import CheckpointId, Count, Digest, Document, LenientDocument, NonEmpty
+from ckptctl.domain.document import (
+    CheckpointId,
+    Count,
+    Digest,
+    Document,
+    FileName,
+    LenientDocument,
+    NonEmpty,
+    RelativePath,
+)
 from ckptctl.domain.finding import Level
 from ckptctl.domain.redispatch import SessionFacts
 
@@ -54,10 +63,10 @@ class SnapshotFacts(LenientDocument):
     schema_version: Literal[1] = 1
     tool_version: str
     checkpoint_id: CheckpointId
-    anchor: NonEmpty
+    anchor: FileName = Field(min_length=1)
     number: Count
-    staged: NonEmpty = Field(description="relative to the checkpoint directory")
-    final: NonEmpty = Field(description="relative to the checkpoint directory")
+    staged: RelativePath = Field(min_length=1, description="relative to the checkpoint directory")
+    final: RelativePath = Field(min_length=1, description="relative to the checkpoint directory")
     controller_instance_id: NonEmpty
     train_step: Count
     trainer_version: Count

@@ -19,6 +19,7 @@ from msgspec import Meta
 from ckptctl.domain.journal_bounds import LAST_S
 
 _Text = Annotated[str, Meta(min_length=1)]
+_Path = Annotated[str, Meta(pattern=r"\A[^\x00-\x1f\x7f]+\Z")]
 _At = Annotated[float, Meta(ge=0, le=LAST_S)]
 _Seconds = Annotated[float, Meta(ge=0, le=LAST_S)]
 _Count = Annotated[int, Meta(ge=0)]
@@ -33,10 +34,10 @@ class _Begin(_Line, tag="begin"):
     kind: str
     transaction: str
     checkpoint_id: str | None = None
-    anchor: str | None = None
-    staged: str | None = None
-    final: str | None = None
-    snapshot: str | None = None
+    anchor: _Path | None = None
+    staged: _Path | None = None
+    final: _Path | None = None
+    snapshot: _Path | None = None
 
 
 class _Intent(_Line, tag="intent"):

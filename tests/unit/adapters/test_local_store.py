@@ -133,3 +133,14 @@ def test_all_paths_together_are_bounded(tmp_path):
 def test_the_root_of_all_is_a_directory_too() -> None:
     """`/` as the directory under which no link is followed."""
     assert "proc" in {entry.path for entry in LocalStore("/").list_tree("/", max_depth=1)}
+
+
+@pytest.mark.parametrize("name", ["a\0b", "a\ud800b", "\0"])
+def test_what_no_path_can_be(name) -> None:
+    """A damaged file may name it: an error of ours wherever it is given, not one of Python's."""
+    store = LocalStore("/tmp")
+    for ask in (store.kind_of, store.list_tree, lambda path: store.read_bytes(path, 1)):
+        with pytest.raises(StorageError, match="a character that no path can have"):
+            ask(f"/tmp/{name}")
+        with pytest.raises(StorageError, match="a character that no path can have"):
+            ask(f"{name}/x")
