@@ -20,7 +20,19 @@ DEFAULT_TOKEN_ENV = "NEMO_GYM_CHECKPOINT_CONTROL_TOKEN"  # noqa: S105 - the name
 Seconds = Annotated[float, Field(gt=0)]
 
 
+def _demand_system_text(text: str) -> str:
+    if "\0" in text:
+        raise ValueError("must not hold a NUL: the system has no such name")
+    return text
+
+
+SystemText = Annotated[NonEmpty, AfterValidator(_demand_system_text)]
+"""A path or the name of a variable, as the system takes it: what else may not be in it only the system knows."""
+
+
 def _demand_url(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError("must be a url without control characters")
     parts = urlsplit(text)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError("must be a http or https url")
@@ -44,8 +56,8 @@ class OwnSection(Document):
     controller: Endpoint
     participants: dict[Id, Endpoint | Group] = Field(default_factory=dict)
     """NeMo-RL's server name -> endpoint, or the name of an endpoint group -> such a mapping (more than one is refused)."""
-    token_env: NonEmpty = DEFAULT_TOKEN_ENV
-    token_file: NonEmpty | None = None
+    token_env: SystemText = DEFAULT_TOKEN_ENV
+    token_file: SystemText | None = None
     control_timeout_s: Seconds = 60.0
 
     def groups(self) -> dict[str, Group]:
@@ -63,7 +75,7 @@ class CheckpointingSection(LenientDocument):
     """`checkpointing`."""
 
     enabled: bool = False
-    checkpoint_dir: NonEmpty | None = None
+    checkpoint_dir: SystemText | None = None
     save_data_plane: bool = False
 
 
