@@ -34,7 +34,7 @@ def demand_one_question(asked: set[str], path: str | None, level: str | None) ->
     if "--diff" in asked and path is None:
         raise UsageError("`--diff` compares two snapshots", hint="`ckptctl inspect --diff OLDER NEWER`")
     if "--bundle" in asked and path is None:
-        raise UsageError("`--bundle` needs the PATH of a snapshot", hint="`ckptctl inspect` without it lists them")
+        raise UsageError("`--bundle` needs the PATH of a snapshot", hint="`ckptctl inspect CHECKPOINT_DIR` lists them")
 
 
 def show_rollout(settings: Settings, path: str | None, rollout: str, level: Level | None) -> int:

@@ -80,7 +80,9 @@ def told(found: Verdict, *, is_selected: bool) -> str:
         return f"no snapshot to resume from{aside}: the run starts at its beginning"
     if found.word == "valid":
         return f"{found.directory} looks whole, newest snapshot: {found.newest or 'none'}"
-    way = "`ckptctl restore --select`" if is_selected else "`ckptctl validate`"
+    from shlex import quote  # noqa: PLC0415 - most runs do not come here, and its import costs more than what they do
+
+    way = "`ckptctl restore --select`" if is_selected else f"`ckptctl validate {quote(found.directory)}`"
     return f"snapshots of this job: {found.word}{aside}; {way} tells more"
 
 

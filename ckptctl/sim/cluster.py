@@ -17,10 +17,12 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 
 from ckptctl.adapters import durable
 from ckptctl.controller.live_tq import require_extra
 from ckptctl.domain.canonical import pretty2
+from ckptctl.domain.safe_text import safe
 from ckptctl.errors import CkptctlError, NothingThereError, RefusedError, UnreachableError, UsageError
 from ckptctl.formats.config_file import encode_yaml
 from ckptctl.sim.cluster_client import ClusterClient
@@ -191,7 +193,7 @@ def _next_incarnation(run_dir: str) -> int:
     except NothingThereError:
         return 1
     if any(is_alive(process.identity) for process in before.processes):
-        hint = f"end it with `ckptctl sim down --dir {run_dir}`"
+        hint = f"end it with `ckptctl sim down --dir {quote(safe(run_dir))}`"
         raise RefusedError(f"a cluster runs in `{run_dir}` already", hint=hint)
     return before.incarnation + 1
 

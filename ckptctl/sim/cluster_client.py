@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from fnmatch import fnmatchcase
+from shlex import quote
 from types import TracebackType
 from typing import Any, Self
 
@@ -19,6 +20,7 @@ from ckptctl.domain.amounts import set_time
 from ckptctl.domain.controller import PREFIX
 from ckptctl.domain.finding import DefectError
 from ckptctl.domain.limits import DEFAULT_LIMITS
+from ckptctl.domain.safe_text import safe
 from ckptctl.errors import CkptctlError, DeadlineError, ServerRefusedError, TimedOutError, UnreachableError, UsageError
 from ckptctl.formats.canonical_json import load_json
 from ckptctl.sim.answers import ClusterAnswer, ProcessStatus
@@ -168,7 +170,7 @@ class ClusterClient:
             server=server,
             operation=operation,
             detail=f"its process {process.pid} has ended; its log ends: {log_tail(process.log)}",
-            hint=f"start the cluster again: `ckptctl sim restart --dir {self.record.run_dir}`",
+            hint=f"start the cluster again: `ckptctl sim restart --dir {quote(safe(self.record.run_dir))}`",
             cause=error,
         )
 

@@ -11,6 +11,7 @@ DIR/*.jsonl           results, dispatches, restores, audits; they outlive every 
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError
@@ -120,7 +121,7 @@ def read_record(run_dir: str) -> ClusterRecord:
     try:
         data = Path(path).read_bytes()
     except FileNotFoundError as error:
-        hint = f"start one with `ckptctl sim up --dir {run_dir}`"
+        hint = f"start one with `ckptctl sim up --dir {quote(safe(run_dir))}`"
         raise NothingThereError(f"`{run_dir}` holds no embedded cluster", hint=hint) from error
     except NotADirectoryError as error:
         hint = "give the directory that `ckptctl sim up --dir` was given, not a file in it"

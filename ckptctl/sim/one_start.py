@@ -10,8 +10,10 @@ import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from shlex import quote
 
 from ckptctl.adapters import durable
+from ckptctl.domain.safe_text import safe
 from ckptctl.errors import RefusedError
 
 _NO_LOCKS_HERE = {errno.EBADF, errno.ENOLCK, errno.ENOTSUP, errno.EINVAL}
@@ -35,7 +37,7 @@ def only_start(run_dir: str) -> Iterator[None]:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(descriptor)
-        hint = f"wait until it has ended; `ckptctl sim status --dir {run_dir}` then shows what runs"
+        hint = f"wait until it has ended; `ckptctl sim status --dir {quote(safe(run_dir))}` then shows what runs"
         raise RefusedError(f"another command is starting a cluster in `{run_dir}`", hint=hint) from None
     except OSError as error:
         if error.errno not in _NO_LOCKS_HERE:

@@ -11,6 +11,7 @@ What may go is `planning.gc`'s decision. Unfinished transactions are left to the
 from __future__ import annotations
 
 from collections.abc import Mapping
+from shlex import quote
 from typing import Any
 
 from ckptctl import __version__
@@ -18,6 +19,7 @@ from ckptctl.domain.config import RunConfig
 from ckptctl.domain.evidence import LiveFacts
 from ckptctl.domain.ids import BOOTSTRAP_FOLDER
 from ckptctl.domain.retention import GcPlan, GcPolicy, GcRequest, GcResult, snapshot_path
+from ckptctl.domain.safe_text import safe
 from ckptctl.errors import ConfigError, RefusedError, StorageError, UsageError
 from ckptctl.planning.gc import is_superseded, plan_gc
 from ckptctl.ports import JournalWriter
@@ -145,7 +147,7 @@ def _dry_run(
         policy=policy,
         archive=None if packer is None else packer.folder,
         items=items,
-        warnings=(*observed.warnings, *_damaged(observed, plan), *closed, *busy),
+        warnings=(*observed.warnings, *_damaged(observed, plan, checkpoint_dir), *closed, *busy),
     )
 
 
@@ -168,15 +170,19 @@ def _collect(
         policy=policy,
         archive=None if packer is None else packer.folder,
         items=items,
-        warnings=(*observed.warnings, *_damaged(observed, plan)),
+        warnings=(*observed.warnings, *_damaged(observed, plan, checkpoint_dir)),
     )
 
 
-def _damaged(observed: Observed, plan: GcPlan) -> tuple[str, ...]:
+def _damaged(observed: Observed, plan: GcPlan, checkpoint_dir: str) -> tuple[str, ...]:
     """What to say of snapshots that stay, as upstream counts them, and were found to be damaged on the way."""
     kept = {item.path for item in plan.of("keep")}
     found = (snapshot_path(item.anchor, item.name) for item in observed.facts.snapshots if item.is_valid is False)
-    return tuple(f"`{path}` is not valid: `ckptctl validate` says why" for path in found if path in kept)
+    return tuple(
+        f"`{path}` is not valid: `ckptctl validate {quote(safe(f'{checkpoint_dir}/{path}'))}` says why"
+        for path in found
+        if path in kept
+    )
 
 
 def _begin(world: World, policy: GcPolicy, plan: GcPlan) -> JournalWriter | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from shlex import quote
+
 from ckptctl import __version__
 from ckptctl.domain.ids import SNAPSHOTS_FOLDER, snapshot_number
 from ckptctl.domain.retention import (
@@ -16,12 +18,10 @@ from ckptctl.domain.safe_text import safe
 from ckptctl.errors import NothingThereError, RefusedError, UsageError
 from ckptctl.workflows.gc_facts import require_checkpoint_dir
 from ckptctl.workflows.measure import entries_of
-from ckptctl.workflows.pins import load_pins, remove_pin, write_pin
+from ckptctl.workflows.pins import load_pins, pins_hint, remove_pin, write_pin
 from ckptctl.workflows.targets import absolute
 from ckptctl.workflows.transaction import Recorder
 from ckptctl.workflows.world import World
-
-_INSPECT = "`ckptctl inspect` lists what is in the trash"
 
 
 def undelete(world: World, checkpoint_dir: str, name: str) -> GcResult:
@@ -32,7 +32,7 @@ def undelete(world: World, checkpoint_dir: str, name: str) -> GcResult:
         RefusedError: its place is taken or gone, or its deletion has begun.
     """
     if not name.strip("/ "):
-        raise UsageError("an empty name names nothing in the trash", hint=_INSPECT)
+        raise UsageError("an empty name names nothing in the trash", hint=_trash_hint(checkpoint_dir))
     entry, anchor, snapshot = _require_entry(world, checkpoint_dir, name)
     path = snapshot_path(anchor, snapshot)
     if world.store.kind_of(f"{checkpoint_dir}/{anchor}") != "directory":
@@ -56,7 +56,7 @@ def pin(world: World, checkpoint_dir: str, snapshot: str, reason: str) -> GcResu
     """Keep a snapshot whatever retention says. Raises NothingThereError, UsageError."""
     path = _require_snapshot(world, checkpoint_dir, snapshot)
     if world.store.kind_of(f"{checkpoint_dir}/{path}") != "directory":
-        raise NothingThereError(f"there is no snapshot `{path}`", hint=_INSPECT)
+        raise NothingThereError(f"there is no snapshot `{path}`", hint=_trash_hint(checkpoint_dir))
     recorder = _recorder(world, {"pin": path, "reason": reason})
     write_pin(world, checkpoint_dir, path, reason)
     recorder.finish("pinned")
@@ -67,11 +67,15 @@ def unpin(world: World, checkpoint_dir: str, snapshot: str) -> GcResult:
     """Take a pin away; of a snapshot that is gone too. Raises NothingThereError, UsageError."""
     path = _require_snapshot(world, checkpoint_dir, snapshot)
     if path not in load_pins(world, checkpoint_dir):
-        raise NothingThereError(f"`{path}` is not pinned", hint="`ckptctl inspect` shows what is pinned")
+        raise NothingThereError(f"`{path}` is not pinned", hint=pins_hint(checkpoint_dir))
     recorder = _recorder(world, {"unpin": path})
     remove_pin(world, checkpoint_dir, path)
     recorder.finish("unpinned")
     return GcResult(outcome="unpinned", checkpoint_dir=checkpoint_dir, snapshot=path)
+
+
+def _trash_hint(checkpoint_dir: str) -> str:
+    return f"`ckptctl inspect {quote(safe(checkpoint_dir))}` lists the snapshots, and what is in the trash"
 
 
 def _recorder(world: World, facts: dict[str, str]) -> Recorder:
@@ -100,7 +104,7 @@ def _require_entry(world: World, checkpoint_dir: str, name: str) -> tuple[str, s
         visible = _in_its_place(world, checkpoint_dir, name)
         if visible is not None:
             raise NothingThereError(f"`{visible}` is not in the trash: it is in its place", hint=None)
-        raise NothingThereError(f"nothing in the trash is called `{safe(name)}`", hint=_INSPECT)
+        raise NothingThereError(f"nothing in the trash is called `{safe(name)}`", hint=_trash_hint(checkpoint_dir))
     if len(found) > 1:
         told = ", ".join(f"`{entry}`" for entry, _, _ in found)
         raise UsageError(f"`{safe(name)}` may be any of {told}", hint="give the whole name")

@@ -6,10 +6,13 @@ pin means for a plan is `planning.gc`'s business.
 
 from __future__ import annotations
 
+from shlex import quote
+
 from ckptctl.domain.canonical import pretty2_nl
 from ckptctl.domain.finding import DefectError
 from ckptctl.domain.ids import snapshot_number
 from ckptctl.domain.retention import PINS_FOLDER, Pin, is_anchor, snapshot_path
+from ckptctl.domain.safe_text import safe
 from ckptctl.errors import NothingThereError, StorageError
 from ckptctl.formats.canonical_json import decode_document
 from ckptctl.workflows.world import World
@@ -45,8 +48,13 @@ def remove_pin(world: World, checkpoint_dir: str, path: str) -> None:
     """Unpin a snapshot. Raises NothingThereError when it is not pinned."""
     file = _pin_file(checkpoint_dir, path)
     if world.store.kind_of(file) is None:
-        raise NothingThereError(f"`{path}` is not pinned", hint="`ckptctl inspect` shows what is pinned")
+        raise NothingThereError(f"`{path}` is not pinned", hint=pins_hint(checkpoint_dir))
     world.store.remove_tree(file)
+
+
+def pins_hint(checkpoint_dir: str) -> str:
+    """How to see what is pinned there."""
+    return f"`ckptctl inspect {quote(safe(checkpoint_dir))}` shows what is pinned"
 
 
 def _pin_file(checkpoint_dir: str, path: str) -> str:

@@ -9,6 +9,7 @@ import os.path
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from shlex import quote
 
 from ckptctl.domain.evidence import TargetKind, TreeEntry
 from ckptctl.domain.ids import (
@@ -280,7 +281,7 @@ def _demand(
         there = "one packed snapshot lies" if len(packs) == 1 else f"{len(packs)} packed snapshots lie"
         suffix = next(suffix for suffix in PACK_SUFFIXES if packs[0].endswith(suffix))
         told = f"; {there} there, and a pack is judged when it is named"
-        hint = f"name the packs: `ckptctl validate {safe(path)}/*{suffix}`"
+        hint = f"name the packs: `ckptctl validate {quote(safe(path))}/*{suffix}`"
     raise NothingThereError(
         f"nothing to validate in `{safe(path)}`: it holds no anchor and no snapshot{told}", hint=hint
     )

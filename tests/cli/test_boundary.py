@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import pytest
 
 from tests.command_line import REPOSITORY, clean_environment, command, run, run_process
 from tests.goldens import SAMPLES
+from tests.runs import a_run
 
 ERROR_FIELDS = {
     "schema_version",
@@ -153,13 +155,25 @@ def test_a_bug_is_a_traceback_and_1():
     assert done.stderr.rstrip().endswith("RuntimeError: a bug")
 
 
-def test_a_hint_names_the_configuration_that_was_given(tmp_path):
-    """What it says to run next can be typed as it stands; one that the environment names needs no naming."""
+def test_a_hint_names_the_directory_that_was_given(tmp_path):
+    """What it says to run next can be typed as it stands, whether a configuration was named or is known."""
     text = (SAMPLES / "two-generations.yaml").read_text().replace("two-generations\n", f"{SAMPLES}/two-generations\n")
     (tmp_path / "run.yaml").write_text(text)
     words = ("gc", "--undelete", "gone")
     named = run(*words, "--config", "run.yaml", folder=tmp_path)
     known = run(*words, folder=tmp_path, environment={"CKPTCTL_CONFIG": str(tmp_path / "run.yaml")})
 
-    assert "hint: `ckptctl inspect --config run.yaml` lists what is in the trash\n" in named.stderr
-    assert "hint: `ckptctl inspect` lists what is in the trash\n" in known.stderr
+    hint = f"hint: `ckptctl inspect {SAMPLES}/two-generations` lists the snapshots, and what is in the trash\n"
+    assert hint in named.stderr
+    assert hint in known.stderr
+
+
+@pytest.mark.parametrize("words", [("--unpin", "snapshot_000001"), ("--undelete", "nope")])
+def test_a_hint_of_gc_can_be_typed(tmp_path, words):
+    """Without a configuration the directory is all there is to name, and it may have a blank."""
+    run_dir = a_run(tmp_path / "sp ace", step_3=1)
+    told = run("gc", str(run_dir), *words).stderr
+    hinted = shlex.split(told.partition("hint: `ckptctl ")[2].partition("`")[0])
+
+    assert ["inspect", str(run_dir)] == hinted
+    assert 0 == run(*hinted).status

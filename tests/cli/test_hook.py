@@ -344,3 +344,12 @@ def test_a_task_prolog_judges_a_directory_that_the_job_names(node):
 
     assert 0 == ran.returncode
     assert ran.stdout.startswith(f"print ckptctl: {SAMPLES / 'turn'} looks whole, newest snapshot: step_".encode())
+
+
+def test_a_task_prolog_names_the_next_command(node):
+    """As it has to be typed, with the directory."""
+    shutil.copytree(SAMPLES / "turn", node.folder / "sp ace")
+    next((node.folder / "sp ace").rglob("manifest.json")).write_bytes(b"{}")
+    ran = node.run("task-prolog", CKPTCTL_CHECKPOINT_DIR=f"{node.folder}/sp ace")
+
+    assert f"; `ckptctl validate '{node.folder}/sp ace'` tells more\n".encode() in ran.stdout

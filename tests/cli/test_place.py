@@ -156,14 +156,16 @@ def test_a_directory_is_no_file(samples):
     [(1, ".tzst", "one packed snapshot lies there"), (3, ".tar.zst", "3 packed snapshots lie there")],
 )
 def test_a_directory_of_packs_says_how_to_name_them(tmp_path, count, suffix, said):
-    """An archive is no checkpoint directory."""
+    """An archive is no checkpoint directory. What the shell shall expand stays outside of the quotes."""
+    archive = tmp_path / "sp ace"
+    archive.mkdir()
     for number in range(count):
-        (tmp_path / f"step_3.snapshot_{number:06}{suffix}").touch()
-    ran = run("validate", str(tmp_path))
+        (archive / f"step_3.snapshot_{number:06}{suffix}").touch()
+    ran = run("validate", str(archive))
 
     assert 3 == ran.status
     assert said in ran.stderr
-    assert f"ckptctl validate {tmp_path}/*{suffix}" in ran.stderr.replace("\n", " ")
+    assert f"`ckptctl validate '{archive}'/*{suffix}`" in ran.stderr.replace("\n", " ")
 
 
 def test_every_option_with_a_path_is_known_by_its_name():

@@ -161,7 +161,8 @@ def test_a_damaged_one_that_stays_is_told(tmp_path) -> None:
     """`gc` found out on its way, and who reads its answer should not have to ask again; before and after."""
     root = a_run(tmp_path, step_3=3)
     damage(root, "step_3", 3)
-    warning = "`step_3/rollout_snapshots/snapshot_000003` is not valid: `ckptctl validate` says why"
+    path = "step_3/rollout_snapshots/snapshot_000003"
+    warning = f"`{path}` is not valid: `ckptctl validate {root}/{path}` says why"
 
     assert (warning,) == gc(root, keep=1, dry_run=True).warnings
     assert (warning,) == gc(root, keep=1).warnings
