@@ -163,6 +163,12 @@ class Lock(Protocol):
         """Who holds it, by looking only; None when it is free."""
         ...
 
+    def demand_run(self) -> None:
+        """By looking only, as `acquire` does first: BusyError in a run that another one has succeeded, StorageError where
+        that cannot be told.
+        """
+        ...
+
 
 class JournalWriter(Protocol):
     """One transaction's journal: append-only JSON Lines, `intent` before every effect, `outcome` after it."""

@@ -147,6 +147,10 @@ class FileLock:
         renewed_s = self._renewed_s(path)
         return None if renewed_s is None else LockHolder(owner.told(), self._is_gone(owner), renewed_s, owner.lease_s)
 
+    def demand_run(self) -> None:
+        """Whether `acquire` would go on to the lock itself. Raises RunTakenOverError, StorageError."""
+        self._run.begin()
+
     def _is_mine(self) -> bool:
         return self._is_held and self._end_nonce() == self._me.nonce
 

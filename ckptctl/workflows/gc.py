@@ -10,7 +10,7 @@ What may go is `planning.gc`'s decision. Unfinished transactions are left to the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from shlex import quote
 from typing import Any
 
@@ -18,11 +18,12 @@ from ckptctl import __version__
 from ckptctl.domain.config import RunConfig
 from ckptctl.domain.evidence import LiveFacts
 from ckptctl.domain.ids import BOOTSTRAP_FOLDER
-from ckptctl.domain.retention import GcPlan, GcPolicy, GcRequest, GcResult, snapshot_path
+from ckptctl.domain.retention import TRASH_FOLDER, GcPlan, GcPolicy, GcRequest, GcResult, snapshot_path
 from ckptctl.domain.safe_text import safe
-from ckptctl.errors import ConfigError, RefusedError, StorageError, UsageError
+from ckptctl.errors import CkptctlError, ConfigError, RefusedError, StorageError, UsageError
 from ckptctl.planning.gc import is_superseded, plan_gc
 from ckptctl.ports import JournalWriter
+from ckptctl.rules.layout import KIND_WORDS
 from ckptctl.workflows.gc_archive import Archive, Packer, require_archive
 from ckptctl.workflows.gc_execute import Collector
 from ckptctl.workflows.gc_facts import Observed, observe, require_checkpoint_dir
@@ -136,10 +137,7 @@ def _dry_run(
     is_busy = holder is not None and not holder.is_dead
     plan, observed = _plan(world, checkpoint_dir, policy, is_busy=is_busy)
     items = Collector(world, checkpoint_dir, plan, observed, packer=packer).foresee()
-    has_work = any(item.action != "keep" for item in plan.items)
-    closed = (
-        () if observed.is_writable or not has_work else (f"nothing can be written in `{checkpoint_dir}` from here",)
-    )
+    stops = tuple(_stops(world, checkpoint_dir, observed)) if any(item.action != "keep" for item in plan.items) else ()
     busy = (f"locked by another ckptctl: {holder.told}",) if holder is not None and is_busy else ()
     return GcResult(
         outcome="planned",
@@ -147,8 +145,27 @@ def _dry_run(
         policy=policy,
         archive=None if packer is None else packer.folder,
         items=items,
-        warnings=(*observed.warnings, *_damaged(observed, plan, checkpoint_dir), *closed, *busy),
+        warnings=(*observed.warnings, *_damaged(observed, plan, checkpoint_dir), *_refusal(world), *stops, *busy),
     )
+
+
+def _refusal(world: World) -> tuple[str, ...]:
+    """Why a run would not even ask for the lock. Nobody else's hold on it is meant, which passes."""
+    try:
+        world.lock.demand_run()
+    except CkptctlError as error:
+        return (f"this is what a run would end with: {error.message}",)
+    return ()
+
+
+def _stops(world: World, checkpoint_dir: str, observed: Observed) -> Iterator[str]:
+    """What a run with something to do would fail by."""
+    if not observed.is_writable:
+        yield f"nothing can be written in `{checkpoint_dir}` from here"
+    trash = f"{checkpoint_dir}/{TRASH_FOLDER}"
+    kind = world.store.kind_of(trash) or "directory"
+    if kind != "directory":
+        yield f"`{trash}` is {KIND_WORDS[kind]}, where a directory belongs: nothing could be moved there"
 
 
 def _collect(

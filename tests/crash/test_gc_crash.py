@@ -58,6 +58,9 @@ class FreeLock:
     def release(self) -> None:
         """Free again."""
 
+    def demand_run(self) -> None:
+        """No other run."""
+
     def holder(self) -> None:
         return None
 

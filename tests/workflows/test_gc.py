@@ -8,6 +8,7 @@ import os
 import shutil
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -155,6 +156,32 @@ def test_the_newest_valid_one_stays_however_old_it_is(tmp_path) -> None:
     assert ("newest valid snapshot of `step_3`",) == next(
         item.reasons for item in result.items if item.path.endswith("3") and item.action == "keep"
     )
+
+
+@pytest.mark.parametrize(
+    ("path", "make", "told"),
+    [
+        ("run", os.mkfifo, "it is a fifo, not a regular file"),
+        ("run", os.mkdir, "it is a directory, not a regular file"),
+        ("run", lambda path: os.symlink("x", path), "it is a symlink, not a regular file"),
+        ("trash", os.mkfifo, "nothing could be moved there"),
+        ("lock", lambda path: Path(path).write_text("x"), "locked by another ckptctl: an owner who is unknown"),
+    ],
+)
+def test_a_dry_run_tells_what_a_run_would_stop_at(tmp_path, path, make, told) -> None:
+    """Things in the places of ours: the run itself would fail, so its plan alone is no honest answer."""
+    root = a_run(tmp_path, step_3=2)
+    (root / ".ckptctl").mkdir(exist_ok=True)
+    assert () == gc(root, keep=1, dry_run=True).warnings
+    make(f"{root}/.ckptctl/{path}")
+
+    [warning] = gc(root, keep=1, dry_run=True).warnings
+    assert told in warning
+    if path == "trash":
+        assert ["failed"] == [item.outcome for item in gc(root, keep=1).items if item.action != "keep"]
+    else:
+        with pytest.raises((StorageError, LockHeldError)):
+            gc(root, keep=1)
 
 
 def test_a_damaged_one_that_stays_is_told(tmp_path) -> None:
