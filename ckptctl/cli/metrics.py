@@ -16,7 +16,7 @@ import typer
 
 from ckptctl import __version__
 from ckptctl.cli.place import demand_place
-from ckptctl.errors import CkptctlError, ExitCode, StorageError, UsageError
+from ckptctl.errors import CkptctlError, ExitCode, NothingThereError, StorageError, UsageError
 
 if TYPE_CHECKING:
     from ckptctl.domain.finding import Level, Report, VerdictName
@@ -133,7 +133,7 @@ def _demand(path: str) -> None:
     """Refuse a place where the file may not lie. One where it cannot be written is told when that is tried. Raises UsageError."""
     if path in {"", "-"}:
         raise UsageError(f"`{NAME}` names no file", hint=f"for example `{NAME} /var/lib/node_exporter/ckptctl.prom`")
-    with suppress(StorageError):
+    with suppress(StorageError, NothingThereError):
         demand_place(path, NAME)
 
 

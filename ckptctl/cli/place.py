@@ -31,11 +31,15 @@ def demand_place(output: str, option: str = "--output") -> None:
     Raises:
         UsageError: it is a folder, or lies in a checkpoint's anchor, snapshot, data plane or control folder.
         StorageError: there is no folder for it, or none that can be written to.
+        NothingThereError: it is relative, and the working directory was removed.
     """
     try:
         folder = os.path.dirname(os.path.realpath(output))  # noqa: PTH120 - str paths
-    except FileNotFoundError as error:
-        raise StorageError(operation="write", path=output, detail="the working directory is gone") from error
+    except FileNotFoundError:
+        from ckptctl.workflows.targets import absolute
+
+        absolute(output)  # refuses it, in the words that every path gets
+        raise
     if os.path.isdir(output):  # noqa: PTH112 - str paths
         raise UsageError(f"`{option} {_told(output)}` is a directory", hint="name a file in it")
     demand_outside(option, output, folder)

@@ -53,7 +53,7 @@ def test_an_answer_has_no_place(tmp_path):
     refused = run_without(tmp_path, "validate", run, "--output", "x.txt")
     done = run_without(tmp_path, "validate", run, "--metrics-textfile", "x.prom")
 
-    assert (32, "error[storage]: cannot write `x.txt`: the working directory is gone") == (
+    assert (3, "error[nothing-there]: the working directory is gone, so `x.txt` means nothing") == (
         refused.returncode,
         refused.stderr.splitlines()[0],
     )
