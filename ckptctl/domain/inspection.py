@@ -38,6 +38,11 @@ class LockView(Document):
         return not self.is_dead and self.silent_s is None
 
 
+LockProblem = Annotated[
+    SafeText, Field(description="why nobody can tell who holds the lock: `lock` is null then, and it may be held")
+]
+
+
 class TransactionView(Document):
     """A transaction that was interrupted, or is running right now (then the lock is held)."""
 
@@ -126,6 +131,7 @@ class DirectoryInspection(Document):
     trash: tuple[TrashedView, ...]
     unfinished: tuple[TransactionView, ...]
     lock: LockView | None
+    lock_problem: LockProblem = ""
     warnings: tuple[SafeText, ...] = ()
 
 
@@ -368,3 +374,4 @@ class LiveInspection(Document):
     controller: ControllerView | None
     unfinished: tuple[TransactionView, ...]
     lock: LockView | None
+    lock_problem: LockProblem = ""

@@ -16,7 +16,7 @@ from ckptctl.render.html_parts import (
     timings_section,
 )
 from ckptctl.render.inspect_snapshot_text import COMPONENTS
-from ckptctl.render.inspect_text import lock_state
+from ckptctl.render.inspect_text import lock_words
 from ckptctl.render.report_words import meaning_of, verdict_words
 
 ROLLOUTS_SHOWN = 200
@@ -134,8 +134,7 @@ def _directory(found: DirectoryPage, what: str) -> list[str]:
 
 
 def _control(result: DirectoryInspection) -> str:
-    lock = "free" if result.lock is None else f"held by {result.lock.owner}, {lock_state(result.lock)}"
-    pieces = [facts(("lock", lock))]
+    pieces = [facts(("lock", lock_words(result)))]
     for item in result.unfinished:
         told = (
             f"unfinished: {item.name} under {item.checkpoint_id or 'no id yet'}, at step {item.last_step or 'none'}; "

@@ -31,7 +31,7 @@ def live_text(result: LiveInspection, *, to_terminal: bool | None = None, width:
         say(console, head, 0)
         say(console, f"configuration {safe(result.config_path)}")
         say(console, f"checkpoint directory {safe(result.checkpoint_dir)}")
-        draw_control(console, result.lock, result.unfinished, safe(result.config_path))
+        draw_control(console, result, safe(result.config_path))
         for warning in result.warnings:
             say(console, f"warning: {safe(warning)}", style="yellow")
         _draw_problems(console, result)

@@ -16,10 +16,10 @@ from ckptctl.domain.inspection import (
     AnchorView,
     DataPlaneInspection,
     DirectoryInspection,
+    LiveInspection,
     LockView,
     SnapshotInspection,
     SnapshotView,
-    TransactionView,
 )
 from ckptctl.domain.safe_text import safe
 from ckptctl.render.console import draw_table, open_table, render, say
@@ -60,7 +60,7 @@ def _draw_directory(console: Console, result: DirectoryInspection) -> None:
     head.append(verdict_words(result.verdict, result.level), style=VERDICT_STYLE[result.verdict])
     head.append(f" ({QUICK_LOOK if result.level == 'quick' else f'level {result.level}'})")
     say(console, head, 0)
-    draw_control(console, result.lock, result.unfinished)
+    draw_control(console, result)
     for warning in result.warnings:
         say(console, f"warning: {safe(warning)}", style="yellow")
     for anchor in result.anchors:
@@ -69,17 +69,14 @@ def _draw_directory(console: Console, result: DirectoryInspection) -> None:
     _draw_rest(console, result)
 
 
-def draw_control(
-    console: Console, lock: LockView | None, unfinished: tuple[TransactionView, ...], config: str | None = None
-) -> None:
+def draw_control(console: Console, result: DirectoryInspection | LiveInspection, config: str | None = None) -> None:
     """Who holds the lock, and what is unfinished."""
-    if lock is None:
-        say(console, "lock: free")
-    else:
-        say(console, f"lock: held by {safe(lock.owner)}, {lock_state(lock)}", style="yellow")
-    for item in unfinished:
+    lock = result.lock
+    say(console, f"lock: {safe(lock_words(result))}", style="yellow" if lock or result.lock_problem else "")
+    for item in result.unfinished:
         is_running = lock is not None and not lock.is_dead
         state = "interrupted" if lock is None or lock.is_dead else "running" if lock.is_at_work else "running or stuck"
+        state = "interrupted or running" if result.lock_problem else state
         told = f"{state}: {safe(item.name)}"
         told += f" under {safe(item.checkpoint_id)}" if item.checkpoint_id else ""
         told += f", begun at step {safe(item.last_step)}" if item.last_step else ", before its first step"
@@ -87,6 +84,13 @@ def draw_control(
         say(console, told, style="bold yellow")
         for path in item.uses:
             say(console, f"uses {safe(path)}", 4, style="yellow")
+
+
+def lock_words(result: DirectoryInspection | LiveInspection) -> str:
+    """Who holds the lock, as far as anybody can tell."""
+    if result.lock_problem:
+        return "not known, because it could not be looked at"
+    return "free" if result.lock is None else f"held by {result.lock.owner}, {lock_state(result.lock)}"
 
 
 def lock_state(lock: LockView) -> str:

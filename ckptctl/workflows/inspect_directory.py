@@ -62,6 +62,8 @@ class Control:
     uses: dict[str, str] = field(default_factory=dict)
     unfinished: tuple[TransactionView, ...] = ()
     lock: LockView | None = None
+    lock_problem: str = ""
+    """Why nobody can tell who holds it."""
     warnings: list[str] = field(default_factory=list)
     obstacles: list[CkptctlError] = field(default_factory=list)
     """Of the warnings those that every command that writes stops at."""
@@ -92,6 +94,7 @@ def inspect_directory(world: World, path: str, level: Level, *, only: str | None
         trash=tuple(_trash(world, path, control, now)) if only is None else (),
         unfinished=control.unfinished,
         lock=control.lock,
+        lock_problem=control.lock_problem,
         warnings=tuple(control.warnings),
     )
 
@@ -100,6 +103,7 @@ def read_control(world: World, checkpoint_dir: str) -> Control:
     """Lock, pins and unfinished transaction. What cannot be read becomes a warning."""
     control = Control()
     holder = _or_warn(control, world.lock.holder, None, is_obstacle=True)
+    control.lock_problem = control.warnings[0] if control.warnings else ""
     if holder is not None:
         control.lock = _lock_view(holder, world.clock.now_s())
     control.pins = _or_warn(control, lambda: load_pins(world, checkpoint_dir), {})

@@ -136,6 +136,7 @@ async def inspect_live(world: World, config: RunConfig) -> LiveInspection:
         observed_at=round(world.clock.now_s(), 3),
         unfinished=look.control.unfinished,
         lock=look.control.lock,
+        lock_problem=look.control.lock_problem,
     )
 
 
@@ -200,7 +201,9 @@ def _problems(world: World, config: RunConfig, own: OwnSection, look: _Look) -> 
 def _transaction_problems(config: RunConfig, look: _Look) -> Iterator[LiveProblem]:
     """Another ckptctl at work, our own interrupted transaction, whoever it still holds, or that nobody can tell."""
     for error in look.control.obstacles:
-        yield _problem("journal", error)
+        yield _problem("lock" if error.message == look.control.lock_problem else "journal", error)
+    if look.control.lock_problem:
+        return  # whatever is unfinished may be at work
     lock = look.control.lock
     if lock is not None and look.is_running:
         message = f"`{config.checkpoint_dir}` is locked by another ckptctl: {lock.owner}"

@@ -55,9 +55,9 @@ def _facts(world: World, checkpoint_dir: str, view: DirectoryInspection, proofs:
         for anchor in view.anchors
         for item in anchor.snapshots
     )
-    is_locked = view.lock is not None and not view.lock.is_dead
-    transaction, obstacle = None, None
-    if not is_locked:
+    is_locked = None if view.lock_problem else view.lock is not None and not view.lock.is_dead
+    transaction, obstacle = None, view.lock_problem or None
+    if is_locked is False:  # otherwise nobody can tell what was interrupted
         try:
             transaction = find_unfinished(world)
         except CkptctlError as error:
