@@ -314,7 +314,7 @@ def test_from_the_command_line(tmp_path) -> None:
     ran = run("inspect", str(root / SNAPSHOT), "--bundle", "b.tar.zst", folder=tmp_path)
     plain = run("inspect", str(root / SNAPSHOT))
 
-    assert (0, re.sub(" [0-9]+ m?s ago", "", plain.stdout)) == (ran.status, re.sub(" [0-9]+ m?s ago", "", ran.stdout))
+    assert (0, re.sub(" [0-9.]+ m?s ago", "", plain.stdout)) == (ran.status, re.sub(" [0-9.]+ m?s ago", "", ran.stdout))
     assert "bundle: " in ran.stderr
     judged = run("validate", str(tmp_path / "b.tar.zst"))
     assert (2, True) == (judged.status, "is a support bundle, not a packed snapshot" in judged.stderr)
