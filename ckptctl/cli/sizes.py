@@ -12,7 +12,8 @@ from ckptctl.domain.limits import DEFAULT_LIMITS, Limits
 from ckptctl.errors import UsageError
 
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
-_FORM = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,6})?)([KMGT])(?:i?B)?\Z")
+_FORM = re.compile(r"([0-9]+(?:\.[0-9]+)?)([KMGT])(?:i?B)?\Z")
+_MOST_BYTES, _MOST = 1 << 60, "1048576T"
 _OWN_BYTES = 60 << 20
 """What the program itself takes."""
 _LEAST = "200M"
@@ -35,7 +36,10 @@ def parse_size(text: str, option: str) -> int:
         raise UsageError(
             f"`{option}` takes a size with a unit, not `{text}`", hint=f"units: {', '.join(_UNITS)}; for example `4G`"
         )
-    return int(float(found.group(1)) * _UNITS[found.group(2)])
+    size_bytes = float(found.group(1)) * _UNITS[found.group(2)]
+    if size_bytes > _MOST_BYTES:
+        raise UsageError(f"`{option} {text}` is too large", hint=f"the most is {_MOST}")
+    return int(size_bytes)
 
 
 def limits_of(memory: str | None) -> Limits:

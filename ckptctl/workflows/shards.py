@@ -21,7 +21,7 @@ from ckptctl.errors import NotCheckedError, UsageError
 from ckptctl.formats.canonical_json import load_json
 from ckptctl.ports import SnapshotReader
 from ckptctl.rules.merge import ShardsDoNotFitError, check_shards, merge_shards
-from ckptctl.workflows.targets import absolute
+from ckptctl.workflows.targets import input_file
 
 if TYPE_CHECKING:
     from ckptctl.workflows.validate import ValidateRequest
@@ -89,10 +89,9 @@ def _place(report: Report) -> int:
 
 
 def _report_of(reader: SnapshotReader, path: str, limits: Limits) -> Report:
-    if reader.kind_of(absolute(path)) == "directory":
-        raise UsageError(f"`{safe(path)}` is a directory, and `--merge` takes reports", hint=_MERGE_HINT)
+    file = input_file(reader, path, "--merge", "reports", _MERGE_HINT)
     try:
-        raw = reader.read_bytes(absolute(path), limits.json_document_bytes)
+        raw = reader.read_bytes(file, limits.json_document_bytes)
         load_json(raw, limits)
         return Report.model_validate_json(raw)
     except FileNotFoundError:

@@ -26,6 +26,7 @@ from ckptctl.domain.pack import MAGICS, PACK_SUFFIXES
 from ckptctl.domain.safe_text import safe
 from ckptctl.errors import NothingThereError, StorageError, UsageError
 from ckptctl.ports import PackReader, SnapshotReader
+from ckptctl.rules.layout import KIND_WORDS
 
 EXPECTED = (
     "give a snapshot (`snapshot_N`), an anchor (`step_N`, `bootstrap`), a checkpoint directory that holds anchors, "
@@ -105,6 +106,24 @@ def _demand_way(path: str, turn: str) -> None:
         ) from None
     except OSError:
         return  # whoever uses the path says why it cannot
+
+
+def input_file(reader: SnapshotReader, path: str, option: str, takes: str, hint: str) -> str:
+    """The absolute path of a file that an option names, which may not be there.
+
+    Raises:
+        UsageError: it is there and no regular file: nothing else is opened, since it may never end.
+    """
+    where = absolute(path)
+    kind = reader.kind_of(where)
+    if kind == "directory":
+        raise UsageError(f"`{safe(path)}` is a directory, and `{option}` takes {takes}", hint=hint)
+    if kind not in {"file", None}:
+        raise UsageError(
+            f"`{safe(path)}` is {KIND_WORDS[kind]}, and `{option}` takes {takes}",
+            hint="give a regular file, by its own name: what comes through a pipe has to be written to one first",
+        )
+    return where
 
 
 def find_targets(reader: SnapshotReader, path: str) -> tuple[Target, ...]:

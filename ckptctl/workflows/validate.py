@@ -34,7 +34,7 @@ from ckptctl.workflows.load_anchor import AnchorLoader
 from ckptctl.workflows.load_evidence import Known, Loaded, load_target
 from ckptctl.workflows.load_pack import load_pack
 from ckptctl.workflows.shards import Subject
-from ckptctl.workflows.targets import absolute, find_targets
+from ckptctl.workflows.targets import absolute, find_targets, input_file
 
 VERDICT_CODES = {
     "valid": ExitCode.DONE,
@@ -211,8 +211,9 @@ def _capabilities(reader: SnapshotReader, request: ValidateRequest) -> tuple[Dis
     if path is None:
         return request.capabilities
     hint = "give the list that discovery returned, one object with `server_name` and `capabilities` per server"
+    file = input_file(reader, path, "--capabilities", "a file", hint)
     try:
-        raw = load_json(reader.read_bytes(absolute(path), request.limits.json_document_bytes), request.limits)
+        raw = load_json(reader.read_bytes(file, request.limits.json_document_bytes), request.limits)
         found = TypeAdapter(list[DiscoveredParticipant]).validate_python(raw)
     except FileNotFoundError:
         raise UsageError(f"capabilities file `{safe(path)}` does not exist", hint=hint) from None

@@ -151,6 +151,21 @@ def test_a_directory_is_no_file(samples):
     refused(samples, "validate", "--merge", said="give the JSON reports of all shards")
 
 
+@pytest.mark.parametrize("words", [("validate", "turn", "--capabilities"), ("validate", "--merge")])
+@pytest.mark.parametrize("kind", ["a device", "a named pipe", "a symbolic link"])
+def test_what_is_no_regular_file_is_a_wrong_command_line(samples, words, kind):
+    """Nothing is wrong with the file system; what a shell makes of `<(...)` is a link too."""
+    name = "/dev/null" if kind == "a device" else "other"
+    (samples / "other").unlink(missing_ok=True)
+    if kind == "a named pipe":
+        os.mkfifo(samples / name)
+    elif kind == "a symbolic link":
+        (samples / name).symlink_to("turn.yaml")
+    refused(samples, *words, name, said=f"`{name}` is {kind}, and `{words[-1]}` takes ")
+    refused(samples, *words, name, said="give a regular file")
+    (samples / "other").unlink(missing_ok=True)
+
+
 @pytest.mark.parametrize(
     ("count", "suffix", "said"),
     [(1, ".tzst", "one packed snapshot lies there"), (3, ".tar.zst", "3 packed snapshots lie there")],
