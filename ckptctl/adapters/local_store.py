@@ -279,7 +279,7 @@ def _kind(mode: int) -> EntryKind:
 def _demand_path(operation: str, path: str) -> None:
     """Refuse what the system takes for no path at all; Python says that by a ValueError, which would look like a bug of ours."""
     try:
-        is_path = b"\0" not in os.fsencode(path)
+        is_path = b"\0" not in path.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
         is_path = False
     if not is_path:
