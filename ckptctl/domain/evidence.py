@@ -294,6 +294,8 @@ class Evidence:
     """Target `pack`: the container itself; what it holds is a target of its own."""
     tree_problem: str = ""
     """Why the tree could not be listed; then `tree` is empty and every part `unreadable`."""
+    storage_problems: tuple[str, ...] = ()
+    """What the system said of names that it did not open or list (permissions, I/O errors): reasons quote it."""
 
     @property
     def has_gym(self) -> bool:

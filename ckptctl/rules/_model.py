@@ -24,6 +24,10 @@ Need = Literal[
 Check = Callable[[Evidence], Iterator[Violation]]
 
 
+STORAGE_HINT = "It may be whole: mend its permissions or the file system, then run the same command again."
+"""Where the system did not let us look."""
+
+
 class CannotRunError(Exception):
     """Raised by a check that lacks what it must read: the rule *could not run*, which is never *passed*.
 

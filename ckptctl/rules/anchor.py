@@ -14,7 +14,7 @@ from ckptctl.domain.finding import Violation
 from ckptctl.domain.fingerprint import identity_differences
 from ckptctl.domain.ids import MAX_SNAPSHOT_NUMBER, SNAPSHOTS_FOLDER, is_uncounted
 from ckptctl.domain.wrong_kind import LINKED_HINT, MISPLACED_HINT
-from ckptctl.rules._model import CannotRunError, NotAskedError, Rule
+from ckptctl.rules._model import STORAGE_HINT, CannotRunError, NotAskedError, Rule
 from ckptctl.rules._parts import value_of
 from ckptctl.rules.layout import KIND_WORDS, entries_by_path
 from ckptctl.rules.manifest import MANIFEST_FILE, manifest_of
@@ -209,13 +209,15 @@ def _readable(anchor: AnchorEvidence, *, until: Callable[[SiblingSnapshot], bool
         raise CannotRunError(f"`{anchor.name}` is no directory: nothing behind it was read", because=("ANC003",))
     if anchor.snapshots_problem:
         what = f"the snapshots of `{anchor.name}` are not known: {anchor.snapshots_problem}"
-        raise CannotRunError(what, because=("ANC003", "MAN009"))  # where no directory lies in their place
+        # The two speak where no directory lies in their place.
+        raise CannotRunError(what, because=("ANC003", "MAN009"), hint=STORAGE_HINT)
     candidates = _candidates(anchor)
     for sibling in candidates:
         if sibling.is_unreadable:
             raise CannotRunError(
                 f"`{anchor.name}/{sibling.name}` {sibling.problem}",
                 artifact=f"rollout_snapshots/{sibling.name}",
+                hint=STORAGE_HINT,
             )
         if until(sibling):
             break

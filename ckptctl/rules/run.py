@@ -15,7 +15,7 @@ from ckptctl.domain.evidence import Evidence, LiveFacts, RunFacts
 from ckptctl.domain.finding import LEVEL_ORDER, Finding, Level, RuleOutcome, Severity, VerdictName, Violation
 from ckptctl.domain.limits import DEFAULT_LIMITS, Limits
 from ckptctl.rules import ALL_RULES
-from ckptctl.rules._model import CannotRunError, Need, NotAskedError, Rule
+from ckptctl.rules._model import STORAGE_HINT, CannotRunError, Need, NotAskedError, Rule
 from ckptctl.rules._registry import evaluation_order
 
 NEED_WORDS: Mapping[Need, str] = {
@@ -171,7 +171,9 @@ def _judge(rule: Rule, evidence: Evidence, level: Level, states: Mapping[str, _S
             collected.add(violation)
     except CannotRunError as error:
         outcome = "failed" if collected.has_error else "could_not_run"
-        return _State(outcome, str(error), error.because, True, error.artifact, error.hint, collected.findings())
+        is_storage = any(problem in str(error) for problem in evidence.storage_problems)
+        hint = error.hint or (STORAGE_HINT if is_storage else "")
+        return _State(outcome, str(error), error.because, True, error.artifact, hint, collected.findings())
     except NotAskedError as error:
         return _State("failed" if collected.total else "skipped", str(error), findings=collected.findings())
     has_failed = collected.total > 0 and rule.severity != "information"

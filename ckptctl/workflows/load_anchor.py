@@ -23,7 +23,7 @@ from ckptctl.formats.snapshot_manifest import read_manifest
 from ckptctl.ports import SnapshotReader
 from ckptctl.workflows.load_data_plane import missing
 from ckptctl.workflows.load_publications import Identity, PublicationBook
-from ckptctl.workflows.read_parts import PartReader
+from ckptctl.workflows.read_parts import PartReader, is_of_the_system
 from ckptctl.workflows.targets import strays_among
 
 MANIFEST_FILE, TRAINING_INFO_FILE, CONFIG_FILE = "manifest.json", "training_info.json", "config.yaml"
@@ -61,7 +61,7 @@ class AnchorLoader:
         """The reader of an anchor's own files: its top names, and what is in `data_plane/`."""
         if path not in self._readers:
             entries: dict[str, TreeEntry] = {}
-            problem = ""
+            problem, storage_problems = "", []
             try:
                 if self.root_kind(path) == "directory":
                     entries = {entry.path: entry for entry in self.reader.list_tree(path, max_depth=1)}
@@ -72,10 +72,17 @@ class AnchorLoader:
                             entries[inner] = replace(entry, path=inner)
             except StorageError as error:
                 problem = str(error)
+                storage_problems = [problem] if is_of_the_system(error) else []
             except FileNotFoundError:
                 problem = f"`{path}` was deleted while it was being read"
             self._readers[path] = PartReader(
-                self.reader, path, self.limits, dict(sorted(entries.items())), problem, room=self.room
+                self.reader,
+                path,
+                self.limits,
+                dict(sorted(entries.items())),
+                problem,
+                room=self.room,
+                storage_problems=storage_problems,
             )
         return self._readers[path]
 

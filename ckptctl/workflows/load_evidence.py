@@ -43,7 +43,7 @@ from ckptctl.workflows.load_data_plane import DataPlaneParts, load_data_plane, m
 from ckptctl.workflows.load_full import with_tensor_bytes
 from ckptctl.workflows.load_gym import load_agents, load_models, load_resources
 from ckptctl.workflows.load_publications import Identity
-from ckptctl.workflows.read_parts import OTHER_SCHEMA, PartReader
+from ckptctl.workflows.read_parts import OTHER_SCHEMA, PartReader, is_of_the_system
 from ckptctl.workflows.targets import Target
 
 DATALOADER_FILE, RESERVE_FILE = "train_dataloader.pt", "replacement_reserve.pt"
@@ -107,10 +107,11 @@ def load_target(
     """Load one target. Never raises for what is in it."""
     if target.kind == "anchor":
         return _load_anchor(target, level, known, anchors)
-    entries, problem = _listing(reader, target.path, anchors.room)
+    entries, problem, is_storage = _listing(reader, target.path, anchors.room)
     parts = PartReader(
         reader, target.path, limits, entries, problem, room=anchors.room, share=known.share, jobs=known.jobs
     )
+    parts.storage_problems += [problem] if is_storage else []
     if target.kind == "data_plane":
         return _load_data_plane_alone(target, parts, level, known)
     parts.with_blake3 = known.writes_checksums or parts.is_file(CHECKSUMS_FILE)
@@ -138,7 +139,8 @@ def load_target(
     evidence = with_checksums(evidence, parts, is_asked=is_asked, writes=known.writes_checksums)
     if level != "quick":
         evidence = _with_publication(evidence, target, known, anchors)
-    return Loaded(evidence, parts.coverage())
+    above = [] if target.anchor is None else anchors.parts_of(target.anchor).storage_problems
+    return Loaded(replace(evidence, storage_problems=(*parts.storage_problems, *above)), parts.coverage())
 
 
 def _seen_from_below(anchor: AnchorEvidence) -> AnchorEvidence:
@@ -155,20 +157,20 @@ def _facts(known: Known) -> dict[str, Any]:
     return {"capabilities": known.capabilities, "run": known.run, "live": known.live}
 
 
-def _listing(reader: SnapshotReader, path: str, room: MemoryRoom) -> tuple[dict[str, TreeEntry], str]:
-    """The tree by path, and why there is none. Behind a link there is nothing to list."""
+def _listing(reader: SnapshotReader, path: str, room: MemoryRoom) -> tuple[dict[str, TreeEntry], str, bool]:
+    """The tree by path, why there is none, and whether the file system is why. Behind a link there is nothing to list."""
     if reader.kind_of(path) != "directory":
-        return {}, ""
+        return {}, "", False
     try:
         entries = {entry.path: entry for entry in reader.list_tree(path)}
         room.demand(len(entries) * _NAME_BYTES)
     except DefectError as error:
-        return {}, f"`{path}` {error.defects[0].message}: it holds too many names"
+        return {}, f"`{path}` {error.defects[0].message}: it holds too many names", False
     except StorageError as error:
-        return {}, str(error)
+        return {}, str(error), is_of_the_system(error)
     except FileNotFoundError:
-        return {}, f"`{path}` was deleted while it was being read"
-    return entries, ""
+        return {}, f"`{path}` was deleted while it was being read", False
+    return entries, "", False
 
 
 def _final_name(target: Target, known: Known) -> str:
@@ -306,7 +308,7 @@ def _load_data_plane_alone(target: Target, parts: PartReader, level: Level, know
     evidence = replace(_assemble("data_plane", target, parts, _no_manifest(), sidecars, plane, level), **_facts(known))
     if level == "full":
         evidence = with_tensor_bytes(evidence, parts, "")
-    return Loaded(evidence, parts.coverage())
+    return Loaded(replace(evidence, storage_problems=tuple(parts.storage_problems)), parts.coverage())
 
 
 def _load_anchor(target: Target, level: Level, known: Known, anchors: AnchorLoader) -> Loaded:
@@ -325,4 +327,4 @@ def _load_anchor(target: Target, level: Level, known: Known, anchors: AnchorLoad
     evidence = replace(evidence, anchor=anchor, cut=cut, root_kind=anchor.root_kind, **_facts(known))
     if level == "full":
         evidence = with_tensor_bytes(evidence, parts, "data_plane/")
-    return Loaded(evidence, parts.coverage(WEIGHTS_REASON))
+    return Loaded(replace(evidence, storage_problems=tuple(parts.storage_problems)), parts.coverage(WEIGHTS_REASON))

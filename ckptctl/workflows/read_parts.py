@@ -50,6 +50,8 @@ class PartReader:
     """Path -> bytes looked at."""
     reasons: dict[str, str] = field(default_factory=dict)
     """Path -> why (part of) it was not."""
+    storage_problems: list[str] = field(default_factory=list)
+    """What the system said where it did not open or list something."""
     share: Share | None = None
     """Which part of the byte work is done here, when it is divided."""
     jobs: int = 1
@@ -231,7 +233,15 @@ class PartReader:
         state: PartState = "missing" if isinstance(error, FileNotFoundError) else "unreadable"
         reason = "it was deleted while it was being read" if state == "missing" else str(error)
         self.reasons[path] = reason
-        return Part(path, state, None, (Defect(f"`{path}`: {reason}"),), self.entries[path].size_bytes)
+        defect = Defect(reason)
+        if is_of_the_system(error):
+            self.storage_problems.append(defect.message)
+        return Part(path, state, None, (defect,), self.entries[path].size_bytes)
+
+
+def is_of_the_system(error: Exception) -> bool:
+    """Whether the file system would not do it (permissions, I/O errors), not a limit of ours or what is no file."""
+    return isinstance(error, StorageError) and isinstance(error.cause, OSError)
 
 
 def _hashed(opened: ByteSource, *, with_blake3: bool) -> tuple[ByteSource, str, str | None]:

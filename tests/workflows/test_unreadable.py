@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from dataclasses import replace
 
@@ -11,6 +12,7 @@ from ckptctl.adapters.local_store import LocalStore
 from ckptctl.domain.limits import DEFAULT_LIMITS
 from ckptctl.errors import NotCheckedError, StorageError
 from ckptctl.render.inspect_text import inspection_text
+from ckptctl.rules._model import STORAGE_HINT
 from ckptctl.workflows.inspect import run_inspection
 from ckptctl.workflows.load_anchor import AnchorLoader
 from ckptctl.workflows.load_evidence import Known, load_target
@@ -48,7 +50,7 @@ class ForbiddenStore(LocalStore):
 
     def _demand(self, path):
         if path.endswith(self._forbidden) or f"{self._forbidden}/" in path:
-            raise StorageError(operation="open", path=path, detail="Permission denied")
+            raise StorageError(operation="open", path=path, detail="Permission denied", cause=PermissionError())
 
 
 @pytest.mark.parametrize("forbidden", [NEWEST, "rollout_snapshots", f"{NEWEST}/manifest.json"])
@@ -62,7 +64,26 @@ def test_an_anchor_is_not_called_invalid(tmp_path, forbidden) -> None:
     reasons = [item.reason for item in report.outcomes if item.rule == "ANC006" and item.outcome == "could_not_run"]
 
     assert ("incomplete", 1) == (report.verdict, len(reasons))
+    assert STORAGE_HINT in {finding.hint for finding in report.findings}
     assert f"/{forbidden}`: Permission denied; fix its permissions, or the file system" in reasons[0]
+
+
+@pytest.mark.parametrize(
+    "forbidden", ["rollout_recovery.pt", "data_plane", "g7_g0.a1.json", "agent-index.jsonl", NEWEST]
+)
+def test_what_could_not_be_opened_says_so_once(tmp_path, forbidden) -> None:
+    """Each name once in a reason, and the way out is to mend the permissions, not to take another snapshot."""
+    root = write_tree(tmp_path, a_run_files())
+    snapshot = f"{root}/step_3/{NEWEST}"
+    store = ForbiddenStore(forbidden)
+    target = Target("snapshot", snapshot, f"{root}/step_3")
+    loaded = load_target(store, target, "standard", Known(), AnchorLoader(store, DEFAULT_LIMITS))
+    report = judge(loaded, ValidateRequest(paths=(snapshot,)))
+    gaps = [finding for finding in report.findings if finding.kind == "gap"]
+
+    assert "incomplete" == report.verdict
+    assert {STORAGE_HINT} == {finding.hint for finding in gaps}
+    assert not any(re.search(r"(`[^`]+`: )\1", finding.message) for finding in gaps)
 
 
 def test_a_restore_does_not_call_it_damaged(tmp_path) -> None:
