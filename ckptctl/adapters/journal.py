@@ -60,7 +60,7 @@ class FileJournal:
     def __init__(self, checkpoint_dir: str, clock: Clock) -> None:
         self._folder = f"{checkpoint_dir}/{CONTROL_FOLDER}/{JOURNAL_FOLDER}"
         self._clock = clock
-        self._store = LocalStore(self._folder)
+        self._store = LocalStore(checkpoint_dir)  # so no link on the way is followed
 
     def begin(self, kind: str, facts: Mapping[str, Any]) -> JournalWriter:
         """Start a transaction; its first record is durable when this returns."""
@@ -87,7 +87,10 @@ class FileJournal:
         return FileJournalWriter(self.path_of(transaction), self._clock)
 
     def transactions(self) -> tuple[str, ...]:
-        """Names of all transactions, oldest first."""
+        """Names of all transactions, oldest first. Raises StorageError: the folder cannot be listed, or is a link."""
+        if self._store.kind_of(self._folder) == "symlink":
+            detail = "it is a symbolic link, and none is followed there"
+            raise StorageError(operation="list", path=self._folder, detail=detail)
         try:
             entries = self._store.list_tree(self._folder, max_depth=1)
         except FileNotFoundError:

@@ -99,7 +99,7 @@ class FileLock:
     def __init__(self, checkpoint_dir: str, *, owner: Owner | None = None) -> None:
         self._checkpoint_dir = checkpoint_dir
         self._folder = f"{checkpoint_dir}/{CONTROL_FOLDER}"
-        self._store = LocalStore()
+        self._store = LocalStore(checkpoint_dir)
         self._me = owner or this_process()
         self._run = RunClaim(checkpoint_dir)
         self._is_held = False

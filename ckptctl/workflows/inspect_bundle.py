@@ -201,7 +201,12 @@ def _anchor(world: World, target: Target, redactor: Redactor) -> Iterator[dict[s
 
 
 def _journals(world: World, redactor: Redactor) -> Iterator[dict[str, Any]]:
-    for name in world.journal.transactions()[-MOST_JOURNALS:]:
+    try:
+        names = world.journal.transactions()[-MOST_JOURNALS:]
+    except CkptctlError:
+        yield {"transaction": None, "content": _NOT_READ}
+        return
+    for name in names:
         try:
             records = [redactor.value(dict(found.record)) for found in world.journal.read(name)[:MOST_LINES]]
         except CkptctlError:

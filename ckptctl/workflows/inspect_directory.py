@@ -15,6 +15,7 @@ from ckptctl.domain.evidence import Evidence, TreeEntry
 from ckptctl.domain.finding import Level, TargetReport, worst
 from ckptctl.domain.ids import (
     BOOTSTRAP_FOLDER,
+    CONTROL_FOLDER,
     MAX_SNAPSHOT_NUMBER,
     RESOURCES,
     SNAPSHOTS_FOLDER,
@@ -41,6 +42,7 @@ from ckptctl.workflows.gc_facts import is_durable
 from ckptctl.workflows.load_anchor import AnchorLoader
 from ckptctl.workflows.load_evidence import Known, load_target
 from ckptctl.workflows.measure import Now, entries_of, trashed_facts, tree_bytes, untouched_s
+from ckptctl.workflows.own_folders import demand_no_link
 from ckptctl.workflows.pins import load_pins
 from ckptctl.workflows.read_parts import PartReader
 from ckptctl.workflows.targets import UNPUBLISHED, Target, anchor_targets, is_anchor_name, strays_among
@@ -102,6 +104,10 @@ def inspect_directory(world: World, path: str, level: Level, *, only: str | None
 def read_control(world: World, checkpoint_dir: str) -> Control:
     """Lock, pins and unfinished transaction. What cannot be read becomes a warning."""
     control = Control()
+    _or_warn(control, lambda: demand_no_link(world.store, checkpoint_dir, (CONTROL_FOLDER,)), None, is_obstacle=True)
+    if control.warnings:  # what lies behind the link is another directory's
+        control.lock_problem = control.warnings[0]
+        return control
     holder = _or_warn(control, world.lock.holder, None, is_obstacle=True)
     control.lock_problem = control.warnings[0] if control.warnings else ""
     if holder is not None:

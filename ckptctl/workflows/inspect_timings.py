@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from ckptctl.domain.ids import CONTROL_FOLDER
 from ckptctl.domain.timings import TimingsInspection
 from ckptctl.errors import CkptctlError, NothingThereError
 from ckptctl.planning.timings import Timed, read_times, spread, spread_steps
+from ckptctl.workflows.own_folders import JOURNAL_FOLDER, demand_no_link
 from ckptctl.workflows.world import World
 
 MOST = 1000
@@ -25,8 +27,10 @@ def inspect_timings(world: World, checkpoint_dir: str, path: str) -> TimingsInsp
 
     Raises:
         NothingThereError: no journal tells of one.
+        RefusedError: a link lies where the journals should.
         StorageError: the journals cannot be listed.
     """
+    demand_no_link(world.store, checkpoint_dir, (CONTROL_FOLDER, JOURNAL_FOLDER))
     inside = path.removeprefix(checkpoint_dir).strip("/")
     names = [name for name in world.journal.transactions() if name.endswith(KIND)]
     warnings: list[str] = []

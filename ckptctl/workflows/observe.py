@@ -97,7 +97,10 @@ def _is_pending(world: World, checkpoint_dir: str, transaction: Transaction | No
 
 def _last_window_s(world: World) -> float | None:
     """How long the newest attempt that ended kept admission closed; one that never closed it is passed over."""
-    names = [name for name in world.journal.transactions() if name.endswith(KIND)]
+    try:
+        names = [name for name in world.journal.transactions() if name.endswith(KIND)]
+    except CkptctlError:
+        return None
     for name in reversed(names[-MOST_JOURNALS:]):
         try:
             found = read_times(name, (item.record for item in world.journal.read(name)))
