@@ -53,7 +53,7 @@ def _targets(world: World, path: str) -> tuple[Target, ...]:
         return find_targets(world.store, path)
     except NothingThereError:
         # A run that has only begun has no anchor yet, but perhaps a lock, a trash or something unfinished.
-        if not any(_is_control(entry) for entry in entries_of(world.store, path)):
+        if not any(_is_control(entry) for entry in entries_of(world.store, f"{path}/.")):
             raise
         return ()
 

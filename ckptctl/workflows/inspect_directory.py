@@ -75,7 +75,7 @@ def inspect_directory(world: World, path: str, level: Level, *, only: str | None
     """Describe a checkpoint directory, or the anchor `only` of it."""
     now = Now(world.clock.now_s())
     control = read_control(world, path)
-    entries = entries_of(world.store, path)
+    entries = entries_of(world.store, f"{path}/.")  # the directory itself may be a link
     anchors = sorted(
         (entry.path for entry in entries if is_anchor(entry.path)),
         key=lambda name: -1 if name == BOOTSTRAP_FOLDER else step_number(name) or 0,

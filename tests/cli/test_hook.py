@@ -81,6 +81,7 @@ def test_a_directory_that_is_a_link_is_judged(node):
     node.run("prolog", SLURM_JOB_COMMENT=f"ckpt={node.folder}/scratch")
 
     assert ("valid", 0) == tuple(node.verdict("prolog")[key] for key in ("verdict", "exit_code"))
+    assert node.verdict("prolog")["newest"].startswith("step_")
 
 
 def test_a_damaged_directory_is_told_and_harms_nothing(node):
