@@ -39,7 +39,7 @@ async def begin(world: World, config: RunConfig, request: SnapshotRequest) -> Be
     own = require_own(config)
     topology = await discover_topology(world, own)
     status = await controller_status(world, own, config.checkpoint_dir)
-    for refusal in readiness_refusals(status):
+    for refusal in readiness_refusals(status, sessions_only=request.sessions_only):
         raise refusal
     require_time_left(world, _bound_s(world, config, request))
     anchor = require_anchor(world, config.checkpoint_dir, status)
@@ -83,11 +83,16 @@ def _bound_s(world: World, config: RunConfig, request: SnapshotRequest) -> float
     return min(config.prepare_timeout_s, request.deadline_ts - world.clock.now_s())
 
 
-def readiness_refusals(status: ControllerStatus) -> Iterator[RefusedError]:
-    """Why there is nothing to take a snapshot of right now."""
+def readiness_refusals(status: ControllerStatus, *, sessions_only: bool = False) -> Iterator[RefusedError]:
+    """Why there is nothing to take a snapshot of right now, or, `sessions_only`, no leaked session to retire."""
     if status.restore_expected:
+        what = (
+            "there is no session that could have leaked yet; nothing was changed"
+            if sessions_only
+            else "there is nothing to take a snapshot of"
+        )
         yield RefusedError(
-            "the controller waits for a restore: there is nothing to take a snapshot of",
+            f"the controller waits for a restore: {what}",
             hint="run `ckptctl restore` first",
         )
     if status.trainer_busy:

@@ -22,7 +22,6 @@ from ckptctl.errors import (
     DeadlineError,
     MalformedReplyError,
     PublicationUnseenError,
-    RefusedError,
     StoppedError,
 )
 from ckptctl.planning import snapshot as steps
@@ -45,12 +44,6 @@ SYNCED = (steps.WRITE_MANIFEST, steps.WRITE_CHECKSUMS, steps.PUBLISH)
 """Steps whose outcome must survive a crash of the machine: what they did could not be told from the disk alone."""
 
 
-NO_SESSIONS_YET = (
-    "the controller waits for a restore: there is no session that could have leaked yet; nothing was changed"
-)
-"""`gc --sessions` takes no snapshot, and is not to be told that there is nothing to take one of."""
-
-
 async def take_snapshot(world: World, config: RunConfig, request: SnapshotRequest) -> TransactionResult:
     """Take one snapshot, or say why none is needed.
 
@@ -66,12 +59,7 @@ async def take_snapshot(world: World, config: RunConfig, request: SnapshotReques
         if left is not None and left.outcome == "released" and not request.force and await _is_recent(world):
             # What was asked for is there: nothing moved since it was taken.
             return left.model_copy(update={"warnings": tuple(warnings)})
-        try:
-            begun = await _begin_in_time(world, config, request)
-        except RefusedError as error:
-            if request.sessions_only and (await world.controller.status()).restore_expected:
-                raise RefusedError(NO_SESSIONS_YET, hint=error.hint) from error
-            raise
+        begun = await _begin_in_time(world, config, request)
         if isinstance(begun, TransactionResult):
             return begun.model_copy(update={"warnings": tuple(warnings)})
         if has_room:  # before anybody is held: whoever finishes what this one may leave will need it

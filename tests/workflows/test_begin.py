@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from ckptctl.domain.controller import ControllerStatus
+from ckptctl.domain.transaction import SnapshotRequest
 from ckptctl.errors import AnchorRefusedError, CheckpointConflictError, RefusedError
 from ckptctl.workflows.begin import begin, require_anchor
 from ckptctl.workflows.discovery import controller_status, observe
@@ -98,14 +99,23 @@ def test_a_controller_that_is() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "text"),
+    ("changes", "sessions_only", "text"),
     [
-        ({"restore_expected": True, "admission": "closed"}, "waits for a restore"),
-        ({"trainer_busy": True}, "publishing an optimizer step"),
+        (
+            {"restore_expected": True, "admission": "closed"},
+            False,
+            "waits for a restore: there is nothing to take a snap",
+        ),
+        (
+            {"restore_expected": True, "admission": "closed"},
+            True,
+            "waits for a restore: there is no session that could",
+        ),
+        ({"trainer_busy": True}, False, "publishing an optimizer step"),
     ],
 )
-def test_a_controller_that_cannot_be_cut_now(changes, text) -> None:
-    """A restore comes first; a step is waited out by the next attempt."""
+def test_a_controller_that_cannot_be_cut_now(changes, sessions_only, text) -> None:
+    """A restore comes first, and `gc --sessions` is told of sessions; a step is waited out by the next attempt."""
     servers = Servers(a_status(**changes))
     world = a_world(controller=servers, participants=servers, store=a_store())
     raw = {
@@ -116,7 +126,7 @@ def test_a_controller_that_cannot_be_cut_now(changes, text) -> None:
         },
     }
     with pytest.raises(RefusedError, match=text):
-        asyncio.run(begin(world, decoded(raw), None))
+        asyncio.run(begin(world, decoded(raw), SnapshotRequest(sessions_only=sessions_only)))
 
 
 @pytest.mark.parametrize(
